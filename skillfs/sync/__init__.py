@@ -1,0 +1,1 @@
+"""Keeps what is known in step with the bytes."""
