@@ -41,6 +41,7 @@ __all__ = [
     "StoreUnavailableError",
     "TooLargeError",
     "UnreadableError",
+    "not_found",
     "quoted",
 ]
 
@@ -170,3 +171,8 @@ class IntegrityError(SkillFSError, OSError):
 
     code = "integrity"
     _errno = errno.EBADMSG
+
+
+def not_found(ref: object) -> NotFoundError:
+    """The one answer for everything that cannot be seen, whatever the reason: same reference, same bytes."""
+    return NotFoundError(f"nothing visible answers to {quoted(ref)}; list what there is with skill_tree()")

@@ -6,12 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["Change", "ChangeKind", "Changes", "Entry", "Kind", "Problem", "Severity", "Skill"]
+__all__ = ["Change", "ChangeKind", "Changes", "Entry", "Kind", "Place", "Problem", "Severity", "Skill"]
 
 Severity = Literal["error", "warning", "info"]
 ChangeKind = Literal["added", "modified", "moved", "removed"]
+
+
+class Place(NamedTuple):
+    """Where something lies in a store.
+
+    Attributes:
+        root: 0 for the store's root, n for the n-th folder that `follow` names.
+        path: Path below that root; empty for the root itself.
+    """
+
+    root: int
+    path: str
+
+    def child(self, name: str) -> Place:
+        """The place of a name inside this folder."""
+        return Place(self.root, f"{self.path}/{name}" if self.path else name)
 
 
 class Kind(StrEnum):

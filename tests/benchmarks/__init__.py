@@ -1,0 +1,31 @@
+"""Benchmarks: what skillfs costs beside the floor of the machine and beside other tools on the same work.
+
+Run from the root of a checkout::
+
+    python -m tests.benchmarks                              # everything, 10,000 skills
+    python -m tests.benchmarks --list                       # names of the rows
+    python -m tests.benchmarks --only re-opening tree       # some rows
+    python -m tests.benchmarks --skills 1000 --rounds 5     # a smaller corpus, more rounds
+    python -m tests.benchmarks --peers ~/peers --json r.json
+
+The corpus is made once from a seed, in `--corpus DIR` (by default below the system's folder for temporary
+files), and used again while its stamp matches. At 10,000 skills it is some 117,000 files in 66,000 folders,
+1.44 GB, and the whole folder takes 4 GB with the state that the peers need. Nothing outside it is written,
+but for the virtual environments of `--peers`.
+
+Peers are optional. `git`, `rclone` and `fdfind` are used when they are on the path (on Debian:
+`apt-get install git rclone fd-find`). With `--peers DIR`, `deepagents`, `pydantic-ai-skills`, `fastmcp` and
+`skills-ref` are installed with pip, each into a virtual environment of its own in that folder, unless they
+are there already; without it they are reported as not installed.
+
+How it is measured: floor, peers and skillfs take turns, A B C A B C, each turn in a fresh process, on a warm
+page cache; the median of the turns is shown. Costs are CPU seconds, user and system, of the process and its
+children, from after the imports to the end of the work; costs of single calls are the median wall time of
+many calls within a turn. Rely on the ratios: all of a row's figures come from one run, side by side.
+
+Look-ups and trees are timed on the main corpus; `--lookups-skills 86000` makes a second one of a million
+small files for them, which takes some minutes and 7 GB.
+
+The modules: `corpus` makes the files; `floors`, `peers` and `rows` hold what is timed; `measure` is the
+clockwork that runs in every process; `harness` has the taking of turns, the targets and the table.
+"""

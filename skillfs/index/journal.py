@@ -1,0 +1,94 @@
+"""Revisions and what changed in each."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from skillfs.index.database import Database
+
+__all__ = ["ChangeRow", "Journal"]
+
+KEPT_CHANGES = 100_000
+"""How many changes are kept; a reader that is further behind has to read everything anew."""
+
+
+class ChangeRow(NamedTuple):
+    """One change as it is kept; see `Change`. Skill paths tell in which base paths it was and is."""
+
+    kind: str
+    uuid: bytes
+    path: str
+    old_path: str | None = None
+    skill: bytes | None = None
+    skill_path: str | None = None
+    old_skill_path: str | None = None
+    content: bytes | None = None
+    old_content: bytes | None = None
+
+
+class Journal:
+    """The change log of an index.
+
+    Args:
+        database: The index.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def revision(self) -> int:
+        """The current revision; 0 before the first scan."""
+        rows = self._database.read("SELECT value FROM facts.meta WHERE name='revision'")
+        return int(rows[0][0]) if rows else 0
+
+    def since(self, revision: int) -> tuple[int, bool, list[ChangeRow]]:
+        """The current revision, whether the one asked from is too old or unknown, and the changes after it."""
+        with self._database.exclusive():
+            now = self.revision()
+            first = self._database.read("SELECT value FROM facts.meta WHERE name='first_revision'")
+            if revision == now:
+                return now, False, []
+            if not first or revision < first[0][0] or revision > now:
+                return now, True, []
+            rows = self._database.read(
+                "SELECT kind, uuid, path, old_path, skill, skill_path, old_skill_path, content, old_content "
+                "FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
+                (revision, now),
+            )
+            return now, False, [ChangeRow(*row) for row in rows]
+
+    @staticmethod
+    def begin(connection: sqlite3.Connection) -> int:
+        """Start the log of a new index.
+
+        The first revision is the time in seconds: a rebuilt index then never counts through numbers that a
+        caller still holds from the one before.
+        """
+        revision = int(time.time())
+        connection.executemany(
+            "INSERT OR REPLACE INTO facts.meta VALUES (?, ?)",
+            [("revision", revision), ("first_revision", revision)],
+        )
+        connection.execute("DELETE FROM change")
+        return revision
+
+    @staticmethod
+    def append(connection: sqlite3.Connection, rows: Iterable[ChangeRow]) -> int:
+        """Add one revision's changes and return its number."""
+        revision = int(
+            connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()[0]
+        ) + 1
+        connection.execute("UPDATE facts.meta SET value=? WHERE name='revision'", (revision,))
+        connection.executemany(
+            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(revision, *row) for row in rows]
+        )
+        oldest = connection.execute(
+            "SELECT revision FROM change ORDER BY rowid DESC LIMIT 1 OFFSET ?", (KEPT_CHANGES,)
+        ).fetchone()
+        if oldest is not None:
+            connection.execute("DELETE FROM change WHERE revision <= ?", (oldest[0],))
+            connection.execute("UPDATE facts.meta SET value=? WHERE name='first_revision'", (oldest[0],))
+        return revision

@@ -1,0 +1,130 @@
+"""What a store offers to the layers above.
+
+A place in a store is a pair: which root (0 is the store's own, the others are folders that `follow` named) and
+the path below it. Places come from the index, never from a caller. Errors of the system pass through as
+`OSError`; what they mean depends on who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from skillfs.core.model import Place
+
+__all__ = ["unsettled", "FileState", "FolderHandle", "Found", "FoundKind", "Handle", "Store"]
+
+
+class FileState(NamedTuple):
+    """The outside of a file at one moment.
+
+    Attributes:
+        signature: Opaque; equal signatures mean equal bytes. One that was taken too soon after the last
+            modification to vouch for later ones ends in `?` and equals no other.
+        size: Bytes.
+        modified: Nanoseconds since the epoch.
+    """
+
+    signature: bytes
+    size: int
+    modified: int
+
+
+def unsettled(state: FileState) -> FileState:
+    """The same state, marked so that it equals no other and the file is looked at again."""
+    return state if state.signature.endswith(b"?") else state._replace(signature=state.signature + b"?")
+
+
+class FoundKind(IntEnum):
+    """What a folder holds under a name."""
+
+    FOLDER = 0
+    FILE = 1
+    LINK = 2
+    SPECIAL = 3
+
+
+class Found(NamedTuple):
+    """One name in a folder."""
+
+    name: str
+    kind: FoundKind
+
+
+class Handle(Protocol):
+    """A file that is open; every read and the signature are of the same file."""
+
+    state: FileState
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes from `offset`; fewer than `length` only at the end of the file."""
+
+    def blocks(self) -> Iterator[bytes]:
+        """The whole file, in blocks."""
+
+    def unchanged(self) -> bool:
+        """Whether the file still has the signature it had when it was opened."""
+
+    def close(self) -> None:
+        """Close it."""
+
+    def __enter__(self) -> Handle: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class FolderHandle(Protocol):
+    """A folder that is open; what it lists and what is opened through it belong together."""
+
+    state: FileState
+    undecodable: list[bytes]
+
+    def entries(self) -> list[Found]:
+        """What it holds, unsorted; names that are not UTF-8 are left out and kept in `undecodable`."""
+
+    def stat(self, name: str) -> FileState:
+        """The state of a name in it, links not followed."""
+
+    def hash(self, name: str, *, head: int = 0) -> tuple[FileState, bytes, bytes, int]:
+        """Read a file in it: its state, its XXH3-128, its first `head` bytes, and how many names it has."""
+
+
+class Store(Protocol):
+    """A place where skill folders lie."""
+
+    url: str
+    spellings: tuple[str, ...]
+    tracks_inodes: bool
+
+    def open(self, place: Place) -> Handle:
+        """Open a regular file, confined to its root."""
+
+    def folder(self, place: Place) -> AbstractContextManager[FolderHandle]:
+        """Open a folder, confined to its root."""
+
+    def state(self, place: Place) -> FileState | None:
+        """What lies at a place now, links not followed; None when nothing does. Good for comparing only."""
+
+    def is_regular(self, place: Place) -> bool | None:
+        """Whether a regular file lies at a place; None when it is a link."""
+
+    def exists(self, place: Place) -> bool:
+        """Whether anything lies at a place, links not followed."""
+
+    def differing(self, root: int, known: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+        """The paths, of pairs of path and known signature, whose signature is another now."""
+
+    def inode(self, signature: bytes) -> bytes:
+        """The part of a signature that names the thing itself."""
+
+    def resolve(self, place: Place) -> Place | str:
+        """Where a link leads: a place that is no link, or the problem code that says why it leads nowhere."""
+
+    def check_root(self) -> None:
+        """Notice a root that was removed or replaced.
+
+        Raises:
+            StoreUnavailableError: The root is not there.
+        """

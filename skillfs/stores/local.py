@@ -1,0 +1,407 @@
+"""A folder on a local disk as a store.
+
+Every open goes through `confine`: by root handle and components, never through a link. Comparisons with a known
+signature use a plain `lstat`: equal device, inode and change time mean the very file that was opened confined
+before, so a folder swapped for a link meanwhile cannot pass for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from skillfs.core.digest import xxh3, xxh3_of_blocks
+from skillfs.core.model import Place
+from skillfs.errors import (
+    InvalidArgumentError,
+    IsFileError,
+    NotFoundError,
+    StoreUnavailableError,
+    UnreadableError,
+    quoted,
+)
+from skillfs.stores.base import FileState, FolderHandle, Found, FoundKind, Handle
+from skillfs.stores.confine import opener
+
+__all__ = ["LocalStore"]
+
+BLOCK = 1 << 20
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_pack = struct.Struct("<QQqqq").pack
+
+# Where every file is an interface of the kernel: sizes are zero, reads have effects.
+_PSEUDO = frozenset(
+    "proc sysfs cgroup cgroup2 debugfs tracefs securityfs devpts configfs bpf pstore efivarfs mqueue".split()
+)
+
+_FINE_GRANULE_NS = 20_000_000
+_COARSE_GRANULE_NS = 2_000_000_000
+
+
+class LocalStore:
+    """Skill folders below a local folder.
+
+    Args:
+        path: The root. `~` is expanded; a link is followed once, here.
+        follow: Folders outside the root into which links may lead.
+
+    Raises:
+        InvalidArgumentError: The path is empty, or lies on a pseudo filesystem such as /proc.
+        NotFoundError: There is no such folder.
+        IsFileError: It is a file.
+        UnreadableError: It may not be read.
+    """
+
+    tracks_inodes = True
+
+    def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
+        given = os.fspath(path)
+        self._opener = opener()
+        self._paths = [_real_root(given, "store"), *(_real_root(os.fspath(f), "follow") for f in follow)]
+        self._fds: list[int] = []
+        self._open_roots()
+        root = self._paths[0]
+        self.url = "file://" + quote(root)
+        absolute = os.path.abspath(os.path.expanduser(given))
+        self.spellings = tuple(
+            dict.fromkeys((root, self.url, "file://" + root, "local://" + root, absolute, "file://" + absolute))
+        )
+
+    @property
+    def root(self) -> str:
+        """The real path of the root folder."""
+        return self._paths[0]
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """The real paths of the folders that links may lead into."""
+        return tuple(self._paths[1:])
+
+    def open(self, place: Place) -> LocalHandle:
+        """See `Store.open`."""
+        return LocalHandle(self._opener.file(self._fds[place.root], place.path))
+
+    @contextlib.contextmanager
+    def folder(self, place: Place) -> Iterator[LocalFolder]:
+        """See `Store.folder`."""
+        fd = self._opener.folder(self._fds[place.root], place.path)
+        try:
+            folder = LocalFolder(fd)
+            if folder.device not in self._devices and not self._is_followed(place):
+                raise OSError(errno.EXDEV, "another device is mounted there")
+            yield folder
+        finally:
+            os.close(fd)
+
+    def differing(self, root: int, known: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+        """See `Store.differing`."""
+        fd = self._fds[root]
+        stat_, pack = os.stat, _pack
+        for path, signature in known:
+            try:
+                st = stat_(path or ".", dir_fd=fd, follow_symlinks=False)
+            except OSError:
+                yield path
+                continue
+            if pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) != signature:
+                yield path
+
+    def state(self, place: Place) -> FileState | None:
+        """See `Store.state`."""
+        try:
+            st = os.stat(place.path or ".", dir_fd=self._fds[place.root], follow_symlinks=False)
+        except OSError:
+            return None
+        return FileState(
+            _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
+        )
+
+    def is_regular(self, place: Place) -> bool | None:
+        """Whether a regular file lies at a place; None when it is a link."""
+        try:
+            mode = os.stat(place.path, dir_fd=self._fds[place.root], follow_symlinks=False).st_mode
+        except OSError:
+            return False
+        return None if stat.S_ISLNK(mode) else stat.S_ISREG(mode)
+
+    def exists(self, place: Place) -> bool:
+        """Whether anything lies at a place, links not followed."""
+        return os.access(place.path or ".", os.F_OK, dir_fd=self._fds[place.root], follow_symlinks=False)
+
+    def inode(self, signature: bytes) -> bytes:
+        """See `Store.inode`: device and inode."""
+        return signature[:16]
+
+    def resolve(self, place: Place) -> Place | str:
+        """See `Store.resolve`."""
+        try:
+            real = os.path.realpath(os.path.join(self._paths[place.root], place.path), strict=True)
+        except OSError as error:
+            return "link-loop" if error.errno == errno.ELOOP else "link-dangling"
+        for number, root in enumerate(self._paths):
+            if real == root:
+                return Place(number, "")
+            if real.startswith(root if root == "/" else root + "/"):
+                below = real[len(root) :].lstrip("/")
+                return Place(number, below) if _is_utf8(below) else "link-dangling"
+        return "link-escapes"
+
+    def check_root(self) -> None:
+        """See `Store.check_root`: a root that was replaced is opened anew."""
+        for number, path in enumerate(self._paths):
+            try:
+                now = os.stat(path)
+                was = os.fstat(self._fds[number])
+            except OSError as error:
+                raise StoreUnavailableError(
+                    "the store's root folder is not there; it counts as away, not as empty: try again when it is back"
+                ) from error
+            if (now.st_dev, now.st_ino) != (was.st_dev, was.st_ino):
+                self._close()
+                self._open_roots()
+                return
+
+    def _open_roots(self) -> None:
+        self._fds = []
+        for path in self._paths:
+            try:
+                self._fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            except PermissionError as error:
+                self._close()
+                raise UnreadableError("the store's root folder may not be read by this user") from error
+            except OSError as error:
+                self._close()
+                raise StoreUnavailableError("the store's root folder cannot be opened; try again") from error
+        self._devices = {os.fstat(fd).st_dev for fd in self._fds}
+
+    def _is_followed(self, place: Place) -> bool:
+        inside = os.path.join(self._paths[place.root], place.path)
+        return any(inside == f or inside.startswith(f.rstrip("/") + "/") for f in self._paths[1:])
+
+    def _close(self) -> None:
+        for fd in self._fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds = []
+
+    def __del__(self) -> None:
+        self._close()
+
+
+class LocalHandle:
+    """An open regular file; see `Handle`."""
+
+    __slots__ = ("_fd", "_size", "state")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        try:
+            st = os.fstat(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        self._size = st.st_size
+        self.state = FileState(
+            _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
+        )
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Handle.read`."""
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length and (data := os.pread(self._fd, length - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def blocks(self) -> Iterator[bytes]:
+        """See `Handle.blocks`."""
+        offset = 0
+        while data := os.pread(self._fd, BLOCK, offset):
+            yield data
+            offset += len(data)
+
+    def unchanged(self) -> bool:
+        """See `Handle.unchanged`."""
+        st = os.fstat(self._fd)
+        return self.state.signature == _pack(
+            st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns
+        )
+
+    def settled(self) -> FileState:
+        """The state to remember: marked when the last modification is too recent to vouch for the next."""
+        return _settle(self.state)
+
+    def close(self) -> None:
+        """See `Handle.close`."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> LocalHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalFolder:
+    """An open folder; see `FolderHandle`."""
+
+    __slots__ = ("_fd", "device", "state", "undecodable")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        st = os.fstat(fd)
+        self.device = st.st_dev
+        self.state = _settle(
+            FileState(_pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), 0, st.st_mtime_ns),
+            st.st_ctime_ns,
+        )
+        self.undecodable: list[bytes] = []
+
+    def entries(self) -> list[Found]:
+        """See `FolderHandle.entries`."""
+        found = []
+        with os.scandir(self._fd) as listing:
+            for item in listing:
+                name = item.name
+                if not name.isascii() and not _is_utf8(name):
+                    self.undecodable.append(os.fsencode(name))
+                elif item.is_dir(follow_symlinks=False):
+                    found.append(Found(name, FoundKind.FOLDER))
+                elif item.is_file(follow_symlinks=False):
+                    found.append(Found(name, FoundKind.FILE))
+                elif item.is_symlink():
+                    found.append(Found(name, FoundKind.LINK))
+                else:
+                    found.append(Found(name, FoundKind.SPECIAL))
+        return found
+
+    def stat(self, name: str) -> FileState:
+        """See `FolderHandle.stat`."""
+        st = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        return _settle(
+            FileState(
+                _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
+            )
+        )
+
+    def hash(self, name: str, *, head: int = 0) -> tuple[FileState, bytes, bytes, int]:
+        """See `FolderHandle.hash`.
+
+        Raises:
+            OSError: It cannot be opened or read, or is no regular file (ENOENT).
+        """
+        fd = os.open(name, _FILE, dir_fd=self._fd)
+        try:
+            st = os.fstat(fd)
+            if not stat.S_ISREG(st.st_mode):
+                raise FileNotFoundError(errno.ENOENT, "not a regular file")
+            for _ in range(3):
+                size = st.st_size
+                if size < BLOCK:
+                    data = os.pread(fd, size + 1, 0)
+                    content = xxh3(data)
+                else:
+                    data = os.pread(fd, head, 0)
+                    content = xxh3_of_blocks(_blocks(fd))
+                after = os.fstat(fd)
+                if (after.st_mtime_ns, after.st_ctime_ns, after.st_size) == (
+                    st.st_mtime_ns,
+                    st.st_ctime_ns,
+                    size,
+                ) and (size >= BLOCK or len(data) == size):
+                    break
+                st = after
+            else:
+                # Still being written: whatever was read, the next check has to look again.
+                st = after
+            state = FileState(
+                _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
+            )
+            return _settle(state, st.st_ctime_ns), content, data[:head], st.st_nlink
+        finally:
+            os.close(fd)
+
+
+def _settle(state: FileState, changed: int | None = None) -> FileState:
+    if changed is None:
+        changed = struct.unpack_from("<q", state.signature, 32)[0]
+    # The kernel stamps with a coarse clock: within one tick a second write leaves no trace in the signature.
+    # A stamp of whole milliseconds is taken for one of a filesystem that keeps no finer ones.
+    granule = _FINE_GRANULE_NS if changed % 1_000_000 else _COARSE_GRANULE_NS
+    if time.time_ns() - changed < granule:
+        return FileState(state.signature + b"?", state.size, state.modified)
+    return state
+
+
+def _blocks(fd: int) -> Iterator[bytes]:
+    offset = 0
+    while data := os.pread(fd, BLOCK, offset):
+        yield data
+        offset += len(data)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _real_root(given: str, argument: str) -> str:
+    if not given or "\0" in given:
+        raise InvalidArgumentError(f"{argument} is {quoted(given)}; name a folder")
+    if "://" in given:
+        scheme, _, rest = given.partition("://")
+        if scheme not in ("file", "local"):
+            raise InvalidArgumentError(
+                f"{argument} {quoted(given)} is not a local folder, and only local stores are supported so far"
+            )
+        given = rest
+    path = os.path.realpath(os.path.expanduser(given))
+    try:
+        st = os.stat(path)
+    except PermissionError as error:
+        raise UnreadableError(f"the {argument} folder {quoted(given)} may not be read by this user") from error
+    except OSError as error:
+        raise NotFoundError(f"the {argument} folder {quoted(given)} does not exist; create it or name another") from error
+    if not stat.S_ISDIR(st.st_mode):
+        raise IsFileError(f"{argument} {quoted(given)} is a file; name the folder that holds the skill folders")
+    if filesystem_type(path) in _PSEUDO:
+        raise InvalidArgumentError(f"{argument} {quoted(given)} lies on a pseudo filesystem of the kernel")
+    if not _is_utf8(path):
+        raise InvalidArgumentError(f"the path of the {argument} folder is not valid UTF-8; rename it")
+    return path
+
+
+def filesystem_type(path: str) -> str | None:
+    """The type of the filesystem that a path lies on, such as `ext4`; None where the system does not say."""
+    st = os.stat(path)
+    device = f"{os.major(st.st_dev)}:{os.minor(st.st_dev)}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+            fields, _, rest = line.partition(" - ")
+            if fields.split()[2] == device:
+                return rest.split()[0]
+    return None
+
+
+# `LocalStore` is checked against the protocol where it is used; these two lines check the handles.
+_HANDLE: type[Handle] = LocalHandle
+_FOLDER: type[FolderHandle] = LocalFolder

@@ -1,0 +1,309 @@
+"""Looks at a store and says what is there.
+
+A walk goes from the top down, so the enclosing skill of every file is known when the file is met, and only files
+inside skills are read. Links are not followed here, but for two kinds that have no entry elsewhere in the store
+to be an alias of: a `SKILL.md` that is a link, and a link into a followed folder.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from skillfs.core.frontmatter import HEAD_LIMIT
+from skillfs.core.ignore import IgnoreRules
+from skillfs.core.model import Place, Severity
+from skillfs.core.wire import quote_name
+from skillfs.index.catalog import RowKind
+from skillfs.stores.base import FileState, FolderHandle, FoundKind, Store, unsettled
+
+__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen"]
+
+SKILL_MD = "SKILL.md"
+MOST_LINKS = 8
+"""How many links into followed folders may lead on from one another."""
+
+
+class ScanProblem(NamedTuple):
+    """Something wrong with a name in a folder."""
+
+    folder: str
+    name: str
+    code: str
+    severity: Severity
+    message: str
+
+
+class Seen(NamedTuple):
+    """One thing that the store shows.
+
+    Attributes:
+        path: Store path.
+        kind: Folder, skill, file or link.
+        state: Signature, size and time.
+        content: XXH3-128 of a file; None when it could not be read.
+        place: Where it lies.
+        linked: Whether the place is not what the path says, so that it has to be recorded.
+        skill: Path of the enclosing skill; None outside skills.
+        head: The first bytes of a `SKILL.md`.
+    """
+
+    path: str
+    kind: RowKind
+    state: FileState
+    content: bytes | None
+    place: Place
+    linked: bool
+    skill: str | None
+    head: bytes | None = None
+
+
+class FolderSight(NamedTuple):
+    """A folder's own state and what it holds, ignored names left out."""
+
+    state: FileState
+    is_skill: bool
+    folders: list[str]
+    files: list[str]
+    links: list[str]
+    skill_md_place: Place | None
+
+
+class Scanner:
+    """Scans one store.
+
+    Args:
+        store: The store.
+        ignore: Names that are left out.
+        known_content: Gives the content of a file whose signature is known already, so that it is not read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ignore: IgnoreRules,
+        known_content: Callable[[bytes], bytes | None] | None = None,
+    ) -> None:
+        self._store = store
+        self._ignore = ignore
+        self.known_content = known_content
+        self.problems: list[ScanProblem] = []
+        self.unreadable: set[str] = set()
+        self.vanished: set[str] = set()
+
+    def walk(self, path: str, place: Place, skill: str | None, *, linked: bool = False) -> Iterator[Seen]:
+        """Everything at and below a folder, folders before what they hold.
+
+        Args:
+            path: Store path of the folder.
+            place: Where it lies.
+            skill: Path of the skill above it, if there is one.
+            linked: Whether it is reached through a link into a followed folder.
+        """
+        stack: list[tuple[str, Place, str | None, bool, tuple[Place, ...]]] = [
+            (path, place, skill, linked, (place,) if linked else ())
+        ]
+        while stack:
+            path, place, skill, linked, chain = stack.pop()
+            try:
+                with self._store.folder(place) as folder:
+                    sight = self.look(folder, path, place, skill is not None)
+                    if sight.is_skill:
+                        skill = path
+                    kind = RowKind.SKILL if sight.is_skill else RowKind.FOLDER
+                    yield Seen(path, kind, sight.state, None, place, linked, skill)
+                    if skill is not None:
+                        yield from self.files(folder, path, place, sight, skill)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError | NotADirectoryError):
+                    self.vanished.add(path)
+                elif error.errno == errno.EXDEV:
+                    self._mount_point(path)
+                else:
+                    yield self.unreadable_folder(path, place, skill, linked, error)
+                continue
+            prefix = path + "/" if path else ""
+            for name in sight.links:
+                target = self.into_followed(place.child(name), chain)
+                if target is None:
+                    yield from self.link(prefix + name, place.child(name), skill)
+                elif self._is_folder(target):
+                    stack.append((prefix + name, target, skill, True, (*chain, target)))
+                elif skill is not None:
+                    seen = self.linked_file(prefix + name, target, skill)
+                    if seen is not None:
+                        yield seen
+            for name in sight.folders:
+                stack.append((prefix + name, place.child(name), skill, False, chain))
+
+    def look(self, folder: FolderHandle, path: str, place: Place, in_skill: bool) -> FolderSight:
+        """Sort what an open folder holds, and note what is wrong with its names."""
+        folders: list[str] = []
+        files: list[str] = []
+        links: list[str] = []
+        odd: list[str] = []
+        reason = self._ignore.reason
+        is_skill = False
+        secrets = []
+        for name, kind in folder.entries():
+            why = reason(name)
+            if why is not None:
+                if why == "secret" and kind != FoundKind.FOLDER:
+                    secrets.append(name)
+            elif kind == FoundKind.FOLDER:
+                folders.append(name)
+            elif kind == FoundKind.FILE:
+                files.append(name)
+                if name == SKILL_MD:
+                    is_skill = True
+            elif kind == FoundKind.LINK:
+                links.append(name)
+            else:
+                odd.append(name)
+        skill_md_place = None
+        if SKILL_MD in links:
+            target = self._store.resolve(place.child(SKILL_MD))
+            if isinstance(target, Place) and self._store.is_regular(target):
+                skill_md_place = target
+                is_skill = True
+                links.remove(SKILL_MD)
+        if secrets or odd or folder.undecodable or (not is_skill and files) or len(files) + len(folders) > 1:
+            self._judge_names(folder, path, is_skill or in_skill, is_skill, folders, files, odd, secrets)
+        return FolderSight(folder.state, is_skill, folders, files, links, skill_md_place)
+
+    def files(
+        self, folder: FolderHandle, path: str, place: Place, sight: FolderSight, skill: str
+    ) -> Iterator[Seen]:
+        """The files of an open folder that lies in a skill."""
+        for name in sight.files:
+            seen = self.file(folder, path, place, name, skill)
+            if seen is not None:
+                yield seen
+        if sight.skill_md_place is not None:
+            seen = self.linked_file(f"{path}/{SKILL_MD}" if path else SKILL_MD, sight.skill_md_place, skill)
+            if seen is not None:
+                yield seen
+
+    def file(self, folder: FolderHandle, path: str, place: Place, name: str, skill: str) -> Seen | None:
+        """One file of an open folder; None when it is no more."""
+        full = f"{path}/{name}" if path else name
+        head = HEAD_LIMIT if name == SKILL_MD else 0
+        try:
+            if head == 0 and self.known_content is not None:
+                state = folder.stat(name)
+                content = self.known_content(state.signature)
+                if content is not None:
+                    return Seen(full, RowKind.FILE, state, content, place.child(name), False, skill)
+            state, content, start, names = folder.hash(name, head=head)
+        except (FileNotFoundError, NotADirectoryError):
+            self.vanished.add(path)
+            return None
+        except OSError as error:
+            return self._unreadable_file(folder, path, place, name, skill, error)
+        if names > 1:
+            self.problems.append(
+                ScanProblem(path, name, "hard-link", "info", "has other names outside what is watched here: "
+                            "an edit through one of them changes this file too")
+            )  # fmt: skip
+        return Seen(full, RowKind.FILE, state, content, place.child(name), False, skill, start if head else None)
+
+    def linked_file(self, path: str, target: Place, skill: str) -> Seen | None:
+        """A file that lies where a link leads, and has no other entry."""
+        above, _, name = target.path.rpartition("/")
+        try:
+            with self._store.folder(Place(target.root, above)) as folder:
+                head = HEAD_LIMIT if path.rpartition("/")[2] == SKILL_MD else 0
+                state, content, start, _ = folder.hash(name, head=head)
+        except OSError:
+            self.vanished.add(path.rpartition("/")[0])
+            return None
+        return Seen(path, RowKind.FILE, state, content, target, True, skill, start if head else None)
+
+    def link(self, path: str, place: Place, skill: str | None) -> Iterator[Seen]:
+        """A link, unresolved: where it leads is decided when everything has been seen."""
+        state = self._store.state(place)
+        if state is not None:
+            yield Seen(path, RowKind.LINK, state, None, place, False, skill)
+
+    def into_followed(self, place: Place, chain: tuple[Place, ...]) -> Place | None:
+        """Where a link leads, when that is a followed folder and no cycle."""
+        if len(chain) >= MOST_LINKS:
+            return None
+        target = self._store.resolve(place)
+        if not isinstance(target, Place) or target.root == 0:
+            return None
+        for above in (*chain, place):
+            if above.root == target.root and (above.path + "/").startswith(target.path + "/" if target.path else ""):
+                return None
+        return target
+
+    def _is_folder(self, place: Place) -> bool:
+        return not self._store.is_regular(place)
+
+    def _judge_names(
+        self,
+        folder: FolderHandle,
+        path: str,
+        in_skill: bool,
+        is_skill: bool,
+        folders: list[str],
+        files: list[str],
+        odd: list[str],
+        secrets: list[str],
+    ) -> None:
+        def add(name: str, code: str, severity: Severity, message: str) -> None:
+            self.problems.append(ScanProblem(path, name, code, severity, message))
+
+        for raw in folder.undecodable:
+            shown = raw.decode("utf-8", "backslashreplace")
+            add("", "name-not-utf8", "warning", f"the name {quote_name(shown)} is not UTF-8 and is left out; rename it")
+        if not is_skill:
+            for name in files:
+                if name.lower() == "skill.md":
+                    add(name, "wrong-case-skill-md", "warning", "only a file named exactly SKILL.md makes a skill; rename it")
+        if not in_skill:
+            return
+        for name in odd:
+            add(name, "special-file", "warning", "is a pipe, socket or device and is left out; remove it")
+        for name in secrets:
+            add(name, "secret-file", "warning", "looks like a secret and is not served; keep it outside the skill")
+        folded = Counter(name.casefold() for name in (*folders, *files))
+        if len(folded) < len(folders) + len(files):
+            for name in (*folders, *files):
+                if folded[name.casefold()] > 1:
+                    add(name, "case-collision", "warning", "differs from a neighbour in case alone; many systems keep only one")
+        for name in (*folders, *files):
+            if not name.isascii() and quote_name(name) != name or not name.isprintable():
+                add(name, "invisible-characters", "warning", "has characters in its name that cannot be seen; rename it")
+
+    def _mount_point(self, path: str) -> None:
+        above, _, name = path.rpartition("/")
+        message = "lies on another device and is left out; name it in follow= to serve it"
+        self.problems.append(ScanProblem(above, name, "mount-point", "warning", message))
+
+    def unreadable_folder(
+        self, path: str, place: Place, skill: str | None, linked: bool, error: OSError
+    ) -> Seen:
+        """A folder that may not be listed: it is there, and what was known below it stays."""
+        self.unreadable.add(path)
+        above, _, name = path.rpartition("/")
+        why = error.strerror or type(error).__name__
+        self.problems.append(
+            ScanProblem(above, name, "unreadable", "error", f"cannot be listed ({why}); what was known below it is kept")
+        )
+        state = unsettled(self._store.state(place) or FileState(b"", 0, 0))
+        return Seen(path, RowKind.FOLDER, state, None, place, linked, skill)
+
+    def _unreadable_file(
+        self, folder: FolderHandle, path: str, place: Place, name: str, skill: str, error: OSError
+    ) -> Seen | None:
+        why = error.strerror or type(error).__name__
+        self.problems.append(ScanProblem(path, name, "unreadable", "error", f"cannot be opened ({why}); mend its permissions"))
+        try:
+            state = folder.stat(name)
+        except OSError:
+            return None
+        full = f"{path}/{name}" if path else name
+        return Seen(full, RowKind.FILE, unsettled(state), None, place.child(name), False, skill)
