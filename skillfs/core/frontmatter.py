@@ -144,7 +144,7 @@ def read_front_matter(head: bytes, folder_name: str, *, complete: bool = True) -
     # What was not read cannot be called missing.
     whole = False
     if parts.block is not None and (text := _decoded(parts.block)) is not None:
-        # Only here, for importing PyYAML takes 20 ms, which a command that reads no skill need not wait for.
+        # Only here: importing PyYAML takes some 10 ms, which a command that reads no skill need not wait for.
         from skillfs.core.plainyaml import load
 
         loaded = load(text)

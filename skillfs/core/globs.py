@@ -4,20 +4,21 @@ A pattern is matched against paths relative to the listed folder, case-sensitive
 
 * without a `/` it matches a name at any depth; with one, or with a leading `/` or `./`, it is anchored at the
   listed folder; a trailing `/` does not anchor it, but makes it match folders only;
-* `*` and `?` match any characters but `/`, a leading dot too; `**` as a whole component matches any number of
-  folders, none included, and at the end everything below (`a/**` is not `a` itself);
-* `[a-z]`, `[!a-z]`, `[[:alpha:]]`, `{a,b}` and `{1..3}` are those of bash, and so is a backslash that makes the
-  next character an ordinary one. A bracket that is not closed is an ordinary character.
+* `*` and `?` match any characters but `/`, a leading dot too; `**` as a whole component matches any number
+  of folders, none included, and at the end everything below (`a/**` is not `a` itself);
+* `[a-z]`, `[!a-z]`, `[[:alpha:]]`, `{a,b}` and `{1..3}` are those of bash, and so is a backslash that makes
+  the next character an ordinary one. A bracket that is not closed is an ordinary character.
 
-Components are translated by wcmatch, whose expressions do not backtrack from one `*` to the one before it.
-The components between two `**` are sought from the left and never given back, which finds a match if there is
-one, as each stretch is of fixed length. So no pattern takes more than its length times the length of the path.
+Matching never backtracks far, whatever the pattern: it takes at most the length of the pattern times the
+length of the path. Within a component that is so because wcmatch, which translates components, gives back
+nothing that stands between two `*`. Across components, what stands between two `**` is sought from the left
+and kept where it is found, which misses nothing, because its number of components is fixed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,8 +28,8 @@ from skillfs.errors import InvalidArgumentError, quoted
 __all__ = ["Glob", "compile_globs"]
 
 MAX_PATTERNS = 256  # given, and again with all their braces expanded
-MAX_PATTERN_BYTES = 1024
-MAX_EXPANDED_CHARACTERS = 16_384  # translated and compiled in some 50 ms
+MAX_PATTERN_CHARACTERS = 1024
+MAX_EXPANDED_CHARACTERS = 16_384  # translated and compiled in 20 to 100 ms
 MAX_BRACES = 32  # the expansion calls itself once for each that is open
 
 _Match: TypeAlias = Callable[[str], re.Match[str] | None]
@@ -78,7 +79,9 @@ class Glob:
 
     __slots__ = ("_anchored", "_folder_name", "_name")
 
-    def __init__(self, name: _Match | None, folder_name: _Match | None, anchored: tuple[_Anchored, ...]) -> None:
+    def __init__(
+        self, name: _Match | None, folder_name: _Match | None, anchored: tuple[_Anchored, ...]
+    ) -> None:
         self._name = name
         self._folder_name = folder_name
         self._anchored = anchored
@@ -99,11 +102,13 @@ class Glob:
             return False
         parts = path.split("/")
         return any(
-            pattern.matches(path, parts) for pattern in self._anchored if is_folder or not pattern.folders_only
+            pattern.matches(path, parts)
+            for pattern in self._anchored
+            if is_folder or not pattern.folders_only
         )
 
 
-def compile_globs(patterns: str | Sequence[str] | None, *, argument: str) -> Glob | None:
+def compile_globs(patterns: str | list[str] | tuple[str, ...] | None, *, argument: str) -> Glob | None:
     """Compile the patterns that a caller sent.
 
     Args:
@@ -120,7 +125,7 @@ def compile_globs(patterns: str | Sequence[str] | None, *, argument: str) -> Glo
         return None
     if isinstance(patterns, str):
         patterns = [patterns]
-    elif isinstance(patterns, bytes | bytearray) or not isinstance(patterns, Sequence):
+    elif not isinstance(patterns, list | tuple):
         raise InvalidArgumentError(f"{argument} is a pattern or a list of patterns, not {quoted(patterns)}")
     if not patterns:
         return None
@@ -141,8 +146,8 @@ def compile_globs(patterns: str | Sequence[str] | None, *, argument: str) -> Glo
             parts = [part for part in text.split("/") if part not in {"", "."}]
             if not parts or ".." in parts:
                 raise InvalidArgumentError(
-                    f'{argument}: the pattern {quoted(pattern)} names nothing below the listed folder; use "**" '
-                    'for everything, and no ".."'
+                    f"{argument}: the pattern {quoted(pattern)} names nothing below the listed folder; "
+                    'use "**" for everything, and no ".."'
                 )
             if text.startswith(("/", "./")) or len(parts) > 1:
                 anchored.append(_Anchored(tuple(_runs(parts)), folders_only))
@@ -169,8 +174,8 @@ def _expanded(pattern: object, argument: str) -> Iterator[str]:
     fault = None
     if not pattern:
         fault = "is empty; leave it out"
-    elif len(pattern) > MAX_PATTERN_BYTES or len(pattern.encode("utf-8", "surrogatepass")) > MAX_PATTERN_BYTES:
-        fault = f"is over {MAX_PATTERN_BYTES:,} bytes; use several shorter ones"
+    elif len(pattern) > MAX_PATTERN_CHARACTERS:
+        fault = f"is over {MAX_PATTERN_CHARACTERS:,} characters; use several shorter ones"
     elif find_unfit(pattern):
         fault = 'holds a control character or an unpaired surrogate; use "?" in its place'
     elif pattern.count("{") > MAX_BRACES:
@@ -178,13 +183,13 @@ def _expanded(pattern: object, argument: str) -> Iterator[str]:
     if fault is not None:
         raise InvalidArgumentError(f"{argument}: the pattern {quoted(pattern)} {fault}")
     for text in _brace_expansion(pattern, argument) if "{" in pattern else [pattern]:
-        plain = _ESCAPE.sub(_plain_slash, text)
+        plain = _ESCAPE.sub(_plain_escape, text)
         if plain:
             yield plain
 
 
 def _brace_expansion(pattern: str, argument: str) -> list[str]:
-    import bracex  # here and below, because a start of the program without patterns need not wait 15 ms for it
+    import bracex  # Not at the top, nor is wcmatch: a start that needs no patterns saves 15 ms.
 
     try:
         return bracex.expand(pattern, keep_escapes=True, limit=MAX_PATTERNS)
@@ -192,9 +197,10 @@ def _brace_expansion(pattern: str, argument: str) -> list[str]:
         raise _too_many(argument) from None
 
 
-def _plain_slash(match: re.Match[str]) -> str:
-    """An escaped `/` is a `/`; a backslash with nothing behind it stands for itself."""
-    return match[0] if match[1] not in {"", "/"} else match[1] or "\\\\"
+def _plain_escape(match: re.Match[str]) -> str:
+    if match[1] == "/":
+        return "/"
+    return match[0] if match[1] else "\\\\"  # a backslash with nothing behind it stands for itself
 
 
 def _runs(parts: list[str]) -> Iterator[_Run]:
@@ -217,8 +223,9 @@ def _run(parts: list[str]) -> _Run:
 def _regex(parts: list[str]) -> str:
     from wcmatch import glob
 
-    (regex,), _ = glob.translate("/".join(parts), flags=glob.CASE | glob.DOTGLOB | glob.FORCEUNIX)
-    return regex
+    including: list[str]
+    including, _ = glob.translate("/".join(parts), flags=glob.CASE | glob.DOTGLOB | glob.FORCEUNIX)
+    return including[0]
 
 
 def _any_of(regexes: list[str]) -> _Match | None:

@@ -89,6 +89,7 @@ class Scanner:
         self._store = store
         self._ignore = ignore
         self.known_content = known_content
+        self.on_progress: Callable[[int], None] | None = None
         self.problems: list[ScanProblem] = []
         self.unreadable: set[str] = set()
         self.vanished: set[str] = set()
@@ -105,8 +106,12 @@ class Scanner:
         stack: list[tuple[str, Place, str | None, bool, tuple[Place, ...]]] = [
             (path, place, skill, linked, (place,) if linked else ())
         ]
+        met = 0
         while stack:
             path, place, skill, linked, chain = stack.pop()
+            met += 1
+            if self.on_progress is not None and met % 256 == 0:
+                self.on_progress(met)
             try:
                 with self._store.folder(place) as folder:
                     sight = self.look(folder, path, place, skill is not None)

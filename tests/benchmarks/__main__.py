@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks import corpus, harness, peers
@@ -25,7 +26,7 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
     reading_index = f"{state}/reading.sqlite"
     pages = [f"texts/page-{number:03d}.md" for number in range(corpus.PAGES)]
     samples = harness.REPOSITORY / "sample_skills"
-    sample_skills = [str(path.parent) for path in sorted(samples.glob("*/SKILL.md"))]
+    one_sample = [str(path.parent) for path in sorted(samples.glob("*/SKILL.md"))[:1]]
     lookup = {"store": str(lookups.store), "index": f"{lookups.state}/index.sqlite"}
     table = f"{lookups.state}/floor.sqlite"
 
@@ -100,7 +101,8 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
             "s",
             (
                 floor("walk + heads", "walk_and_heads", store=store),
-                program("fdfind", "fd, paths alone", "fd", store=store),
+                # It reads no descriptions, so it is no peer here.
+                replace(program("fdfind", "fd, paths alone", "fd", store=store), role="floor"),
                 package("deepagents", "deepagents", "deepagents", store=store, libraries=libraries),
                 package(
                     "pydantic-ai-skills",
@@ -186,7 +188,7 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
             "s",
             (
                 floor("python -c pass", "bare_interpreter"),
-                package("skills-ref", "skills-ref to-prompt", "skills_ref_prompt", skills=sample_skills),
+                package("skills-ref", "skills-ref, one skill", "skills_ref_prompt", skills=one_sample),
                 ours("command_line", samples=str(samples), state=state),
             ),
         ),

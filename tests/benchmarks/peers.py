@@ -145,7 +145,7 @@ def skills_ref(store: str) -> dict[str, float]:
 
 
 def skills_ref_prompt(skills: list[str]) -> dict[str, float]:
-    """Its command line on the same skills, from start to end."""
+    """Its command line, from start to end; it refuses a list in which one skill is not to its liking."""
     return command([str(Path(sys.executable).with_name("agentskills")), "to-prompt", *skills])
 
 

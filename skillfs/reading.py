@@ -1,0 +1,423 @@
+"""Reading: the one way from a reference to characters, lines or bytes.
+
+Bytes, hash and signature come from one handle. Where the handle's signature is the row's, only the bytes around the
+wanted characters are read, by facts that were computed once for that signature; where it is not, the folder is
+looked at again and the reading starts over. What changes while it is read is read again, and in the end refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from skillfs.core.digest import md5 as md5_of
+from skillfs.core.digest import sha256 as sha256_of
+from skillfs.core.digest import uuid_text
+from skillfs.core.text import (
+    Grid,
+    TextFacts,
+    TextScanner,
+    character_window,
+    check_hold_limit,
+    cut_characters,
+    cut_lines,
+    decode_as,
+    decoded_facts,
+    holds_for,
+    line_window,
+    normal_encoding,
+    scan_text,
+    take_characters,
+    take_lines,
+)
+from skillfs.core.wire import Content, Lines
+from skillfs.errors import (
+    ChangedError,
+    InvalidArgumentError,
+    StoreUnavailableError,
+    UnreadableError,
+    not_found,
+    quoted,
+)
+from skillfs.index.catalog import Row
+from skillfs.lookup import Access, Lookup
+from skillfs.stores.base import Handle
+
+__all__ = ["Reader", "StoreFile"]
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+"""How often a reading starts over when the file changes under it."""
+
+SMALL_FILE = 1 << 20
+"""Bytes up to which a file is read at once, the first time."""
+
+MOST_CACHED_FACTS = 2_048
+_MD5 = re.compile(r"[0-9a-fA-F]{32}")
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EISDIR, errno.ENAMETOOLONG})
+
+
+class _Facts(NamedTuple):
+    md5: bytes
+    text: TextFacts
+
+
+class _Retry(Exception):
+    """The file changed while it was read."""
+
+
+class Reader:
+    """Reads files of one filesystem.
+
+    Args:
+        lookup: Finds them.
+    """
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._engine = lookup.engine
+        self._cache: dict[tuple[int, bytes], _Facts] = {}
+
+    # -- text ----------------------------------------------------------------------------------------------
+
+    def content(
+        self,
+        ref: object,
+        start: int,
+        length: int | None,
+        access: Access,
+        encoding: str | None,
+        expect_hash: str | None,
+    ) -> Content:
+        """See `SkillFileSystem.get_content`."""
+        check_count("start", start, 0)
+        if length is not None:
+            check_count("length", length, 0)
+        named = _check_reading(encoding, expect_hash)
+
+        def read(row: Row, handle: Handle) -> Content:
+            facts = self._facts(row, handle)
+            _expect(facts, expect_hash)
+            size = handle.state.size
+            if named is None or holds_for(facts.text, named):
+                characters = facts.text.characters
+                window = character_window(facts.text, size, start, length)
+                text = take_characters(_bytes(handle, window.offset, window.end), window, facts.text)
+            else:
+                check_hold_limit(size)
+                whole = decode_as(_bytes(handle, 0, size), named)
+                named_facts = decoded_facts(whole, named)
+                characters = named_facts.characters
+                text = cut_characters(whole, character_window(named_facts, size, start, length))
+            assert row.skill is not None
+            assert row.uuid is not None
+            return Content(
+                uuid_text(row.uuid), row.name, facts.md5.hex(), characters, start, len(text),
+                uuid_text(row.skill.uuid), text, row.id, row.path,
+            )  # fmt: skip
+
+        return self.with_handle(ref, access, read)
+
+    def lines(
+        self,
+        ref: object,
+        offset: int,
+        limit: int | None,
+        access: Access,
+        encoding: str | None,
+        expect_hash: str | None,
+    ) -> Lines:
+        """See `SkillFileSystem.get_lines`."""
+        check_count("offset", offset, 1)
+        if limit is not None:
+            check_count("limit", limit, 0)
+        named = _check_reading(encoding, expect_hash)
+
+        def read(row: Row, handle: Handle) -> Lines:
+            facts = self._facts(row, handle)
+            _expect(facts, expect_hash)
+            size = handle.state.size
+            if named is None or holds_for(facts.text, named):
+                whole_facts = facts.text
+                window = line_window(whole_facts, size, offset, limit)
+                text = take_lines(_bytes(handle, window.offset, window.end), window, whole_facts)
+            else:
+                check_hold_limit(size)
+                whole = decode_as(_bytes(handle, 0, size), named)
+                whole_facts = decoded_facts(whole, named)
+                window = line_window(whole_facts, size, offset, limit)
+                text = cut_lines(whole, window) if window.count else ""
+            assert row.skill is not None
+            assert row.uuid is not None
+            return Lines(
+                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines, offset,
+                window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
+            )  # fmt: skip
+
+        return self.with_handle(ref, access, read)
+
+    # -- bytes and hashes ----------------------------------------------------------------------------------
+
+    def bytes(self, ref: object, start: int | None, end: int | None, access: Access) -> bytes:
+        """Bytes `start` to `end` of a file, counted as slices count."""
+
+        def read(row: Row, handle: Handle) -> bytes:
+            first, last, _ = slice(start, end).indices(handle.state.size)
+            return _bytes(handle, first, max(first, last))
+
+        return self.with_handle(ref, access, read)
+
+    def open(self, ref: object, access: Access) -> StoreFile:
+        """Open a file for reading bytes; what is read belongs to one version of it."""
+
+        def keep(row: Row, handle: Handle) -> StoreFile:
+            return StoreFile(handle, row.path)
+
+        return self.with_handle(ref, access, keep, close=False)
+
+    def md5(self, row: Row) -> str:
+        """MD5 of a file, lower-case hex; computed together with its text facts where it is not known."""
+        return self.with_handle(_by_uuid(row), Access(), lambda now, handle: self._facts(now, handle).md5.hex())
+
+    def facts(self, row: Row) -> TextFacts:
+        """Text facts of a file, computed where they are not known."""
+        return self.with_handle(_by_uuid(row), Access(), lambda now, handle: self._facts(now, handle).text)
+
+    def sha256(self, row: Row) -> bytes:
+        """SHA-256 of a file, computed where it is not known for its signature."""
+
+        def read(now: Row, handle: Handle) -> bytes:
+            known = self._engine.catalog.sha256(now.key)
+            if known is not None and handle.state.signature == now.signature:
+                return known
+            hasher = sha256_of()
+            for block in handle.blocks():
+                hasher.update(block)
+            if not handle.unchanged():
+                raise _Retry
+            if handle.state.signature == now.signature:
+                self._engine.keep_sha256(now, hasher.digest())
+            return hasher.digest()
+
+        return self.with_handle(_by_uuid(row), Access(), read)
+
+    # -- the way through -----------------------------------------------------------------------------------
+
+    def with_handle(
+        self, ref: object, access: Access, work: Callable[[Row, Handle], T], *, close: bool = True
+    ) -> T:
+        """Look a file up, open it confined, and work on the handle until nothing changes meanwhile.
+
+        Raises:
+            NotFoundError: Nothing visible answers to the reference.
+            IsFolderError: It names a folder.
+            UnreadableError: The system refuses to open it.
+            StoreUnavailableError: The store failed to read it.
+            ChangedError: It changed at every attempt.
+        """
+        for attempt in range(ATTEMPTS):
+            row = self._lookup.file(ref, access)
+            try:
+                handle = self._engine.store.open(row.place)
+            except OSError as error:
+                if error.errno in _GONE:
+                    self._engine.look_again(row.path.rpartition("/")[0])
+                    continue
+                raise _open_error(error, ref) from error
+            keep = False
+            try:
+                if handle.state.signature != row.signature and not self._same_but_unsettled(row, handle):
+                    self._engine.look_again(row.path.rpartition("/")[0])
+                    if attempt < ATTEMPTS - 1:
+                        continue
+                result = work(row, handle)
+                if handle.unchanged():
+                    keep = not close
+                    return result
+            except (_Retry, ChangedError) as error:
+                if isinstance(error, ChangedError) and handle.unchanged():
+                    raise
+            except OSError as error:
+                if type(error).__module__.startswith("skillfs"):
+                    raise
+                raise _open_error(error, ref) from error
+            finally:
+                if not keep:
+                    handle.close()
+        if self._lookup.file(ref, access):
+            raise ChangedError(f"{quoted(ref)} changes faster than it can be read; try again when it is at rest")
+        raise not_found(ref)
+
+    def _same_but_unsettled(self, row: Row, handle: Handle) -> bool:
+        """Whether the file was indexed so soon after its last modification that its signature vouches for nothing."""
+        return row.signature.endswith(b"?") and row.signature[:-1] == handle.state.signature
+
+    def _facts(self, row: Row, handle: Handle) -> _Facts:
+        """MD5 and text facts of an open file: known for its signature, or computed from the same handle."""
+        signature = handle.state.signature
+        if signature != row.signature:
+            return _compute(handle)
+        cached = self._cache.get((row.key, signature))
+        if cached is not None:
+            return cached
+        pending = self._engine.text_facts(row)
+        if pending is not None:
+            facts = _Facts(*pending)
+        elif row.text is not None and row.text.md5 is not None:
+            facts = self._stored(row)
+        else:
+            facts = _compute(handle)
+            if not handle.unchanged():
+                raise _Retry
+            self._engine.keep_text_facts(row, facts.md5, facts.text)
+        if len(self._cache) >= MOST_CACHED_FACTS:
+            self._cache.clear()
+        self._cache[row.key, signature] = facts
+        return facts
+
+    def _stored(self, row: Row) -> _Facts:
+        text = row.text
+        assert text is not None
+        assert text.md5 is not None
+        packed = self._engine.catalog.grid(row.key)
+        grid = Grid.unpack(packed) if packed is not None else None
+        return _Facts(
+            text.md5, TextFacts(text.encoding, text.characters, text.lines, text.reason, text.reason_at, grid)
+        )
+
+
+class StoreFile(io.RawIOBase):
+    """An open file of a store, read-only.
+
+    Attributes:
+        path: Store path.
+        size: Bytes.
+    """
+
+    def __init__(self, handle: Handle, path: str) -> None:
+        super().__init__()
+        self._handle = handle
+        self._at = 0
+        self.path = path
+        self.size = handle.state.size
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a byte; see `io.IOBase.seek`.
+
+        Raises:
+            InvalidArgumentError: The position is negative, or `whence` is none of 0, 1, 2.
+        """
+        if whence not in (0, 1, 2):
+            raise InvalidArgumentError(f"whence is {whence}; use 0, 1 or 2")
+        to = offset + (0, self._at, self.size)[whence]
+        if to < 0:
+            raise InvalidArgumentError("a position before the start of the file; seek to 0 or later")
+        self._at = to
+        return to
+
+    def tell(self) -> int:
+        """Position in bytes."""
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # typeshed names a private protocol
+        """Read bytes into a buffer; see `io.RawIOBase.readinto`.
+
+        Raises:
+            ChangedError: The file is no longer the version that was opened.
+        """
+        data = self._handle.read(self._at, min(len(buffer), max(0, self.size - self._at)))
+        if not self._handle.unchanged():
+            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again")
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.closed:
+            self._handle.close()
+        super().close()
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Refuse what is no integer of at least `least`; `True` is no count.
+
+    Raises:
+        InvalidArgumentError: Naming the argument.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be an integer, not {quoted(value)}")
+    if value < least:
+        raise InvalidArgumentError(f"{name} must be {least} or more")
+
+
+def _check_reading(encoding: str | None, expect_hash: str | None) -> str | None:
+    if expect_hash is not None and (not isinstance(expect_hash, str) or not _MD5.fullmatch(expect_hash)):
+        raise InvalidArgumentError(f"expect_hash is {quoted(expect_hash)}; pass the hash of an earlier page, 32 hex digits")
+    return None if encoding is None else normal_encoding(encoding)
+
+
+def _expect(facts: _Facts, expected: str | None) -> None:
+    if expected is not None and facts.md5.hex() != expected.lower():
+        raise ChangedError("the file is another version than expect_hash names; start again from its first page")
+
+
+def _bytes(handle: Handle, start: int, end: int) -> bytes:
+    data = handle.read(start, end - start) if end > start else b""
+    if len(data) != end - start:
+        raise _Retry
+    return data
+
+
+def _compute(handle: Handle) -> _Facts:
+    size = handle.state.size
+    if size <= SMALL_FILE:
+        data = handle.read(0, size + 1)
+        if len(data) != size:
+            raise _Retry
+        return _Facts(md5_of(data).digest(), scan_text(data))
+    hasher = md5_of()
+    scanner = TextScanner()
+    for block in handle.blocks():
+        hasher.update(block)
+        scanner.feed(block)
+    return _Facts(hasher.digest(), scanner.finish())
+
+
+def _by_uuid(row: Row) -> str:
+    assert row.uuid is not None
+    return uuid_text(row.uuid)
+
+
+def _open_error(error: OSError, ref: object) -> Exception:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return UnreadableError(f"{quoted(ref)} may not be read by this user; mend its permissions")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return StoreUnavailableError("too many files are open in this process; close some and try again")
+    return StoreUnavailableError(f"reading {quoted(ref)} failed ({error.strerror or type(error).__name__}); try again")
+
+
+def sequence_of(values: object, argument: str) -> Sequence[object]:
+    """A list that a caller passed.
+
+    Raises:
+        InvalidArgumentError: It is no list.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise InvalidArgumentError(f"{argument} takes a list, not {quoted(values)}")
+    return values
+
+
