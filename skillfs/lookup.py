@@ -207,7 +207,7 @@ class Lookup:
     def _see(self, ref: Ref, value: object, access: Access, *, opened: bool = False) -> Row:
         row = self._find(ref, access, opened=opened)
         if row is None or not access.sees(row):
-            raise not_found(value)
+            raise not_found(ref.path or "/" if isinstance(ref, PathRef) else value)
         if isinstance(ref, PathRef) and ref.folder and row.kind == RowKind.FILE:
             raise IsFileError(f"{quoted(value)} ends in a slash and names a file; leave the slash away")
         return row

@@ -57,6 +57,9 @@ ATTEMPTS = 6
 SMALL_FILE = 1 << 20
 """Bytes up to which a file is read at once, the first time."""
 
+MOST_START = 2**63 - 1
+"""What an answer says of a start beyond it: larger integers are none for most readers of JSON."""
+
 MOST_CACHED_FACTS = 2_048
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EISDIR, errno.ENAMETOOLONG})
@@ -117,7 +120,7 @@ class Reader:
             assert row.skill is not None
             assert row.uuid is not None
             return Content(
-                uuid_text(row.uuid), row.name, facts.md5.hex(), characters, start, len(text),
+                uuid_text(row.uuid), row.name, facts.md5.hex(), characters, min(start, MOST_START), len(text),
                 uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 
@@ -155,7 +158,7 @@ class Reader:
             assert row.skill is not None
             assert row.uuid is not None
             return Lines(
-                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines, offset,
+                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines, min(offset, MOST_START),
                 window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 

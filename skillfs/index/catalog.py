@@ -297,6 +297,18 @@ class Catalog:
         )
         return [_node(r) for r in rows]
 
+    def overview(self) -> list[NodeRow]:
+        """Skills, links to folders outside skills, and the folders that lead to either; parents first."""
+        rows = self.read(
+            "WITH RECURSIVE up (key) AS ("
+            "SELECT key FROM entry WHERE kind=1 UNION SELECT key FROM entry WHERE kind=3 AND visible=2 "
+            "UNION SELECT e.parent FROM up JOIN entry e ON e.key=up.key) "
+            f"SELECT {_NODE} FROM up JOIN entry e ON e.key=up.key"
+        )
+        nodes = {row[0]: _node(row) for row in rows}
+        paths = paths_of({key: (node.parent, node.name) for key, node in nodes.items()})
+        return sorted((n for n in nodes.values() if n.key != ROOT), key=lambda n: paths[n.key].count("/"))
+
     def with_paths(self, keys: Iterable[int] | str) -> dict[int, str]:
         """Paths of many entries at once.
 

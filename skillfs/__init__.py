@@ -1,0 +1,85 @@
+"""One filesystem over agent skill folders."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skillfs.core.ignore import DEFAULT_IGNORE
+    from skillfs.core.model import Change, Changes, Entry, Kind, Problem, Skill
+    from skillfs.core.wire import Content, Lines
+    from skillfs.errors import (
+        ChangedError,
+        IntegrityError,
+        InvalidArgumentError,
+        IsFileError,
+        IsFolderError,
+        NotFoundError,
+        NotIndexedError,
+        NotTextError,
+        ReadOnlyError,
+        SkillFSError,
+        StoreUnavailableError,
+        TooLargeError,
+        UnreadableError,
+    )
+    from skillfs.filesystem import SkillFileSystem
+    from skillfs.index.database import IndexWarning
+    from skillfs.tree import Tree, TreeNode
+
+# Loaded at first use: the command line and a program that only catches errors need few of them.
+_HOMES = {
+    "core.ignore": ("DEFAULT_IGNORE",),
+    "core.model": ("Change", "Changes", "Entry", "Kind", "Problem", "Skill"),
+    "core.wire": ("Content", "Lines"),
+    "errors": (
+        *("ChangedError", "IntegrityError", "InvalidArgumentError", "IsFileError", "IsFolderError"),
+        *("NotFoundError", "NotIndexedError", "NotTextError", "ReadOnlyError", "SkillFSError"),
+        *("StoreUnavailableError", "TooLargeError", "UnreadableError"),
+    ),
+    "filesystem": ("SkillFileSystem",),
+    "index.database": ("IndexWarning",),
+    "tree": ("Tree", "TreeNode"),
+}
+_MODULE_OF = {name: f"skillfs.{module}" for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DEFAULT_IGNORE",
+    "Change",
+    "ChangedError",
+    "Changes",
+    "Content",
+    "Entry",
+    "IndexWarning",
+    "IntegrityError",
+    "InvalidArgumentError",
+    "IsFileError",
+    "IsFolderError",
+    "Kind",
+    "Lines",
+    "NotFoundError",
+    "NotIndexedError",
+    "NotTextError",
+    "Problem",
+    "ReadOnlyError",
+    "Skill",
+    "SkillFSError",
+    "SkillFileSystem",
+    "StoreUnavailableError",
+    "TooLargeError",
+    "Tree",
+    "TreeNode",
+    "UnreadableError",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'skillfs' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,134 @@
+"""Opens stores and indexes, and lets all filesystems of a process that name the same ones share them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import threading
+import uuid as uuidlib
+from collections.abc import Sequence
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from skillfs.core.digest import Namespace
+from skillfs.core.ignore import IgnoreRules
+from skillfs.core.model import Place
+from skillfs.errors import InvalidArgumentError, quoted
+from skillfs.index.database import Database
+from skillfs.stores.local import LocalStore
+from skillfs.sync.engine import Engine
+
+__all__ = ["STORE_FILE", "data_folder", "open_engine", "store_namespace"]
+
+STORE_FOLDER = ".skillfs"
+STORE_FILE = f"{STORE_FOLDER}/store.json"
+"""Where a store keeps its own identity, below its root."""
+
+_MOST_BYTES = 65_536
+_engines: WeakValueDictionary[tuple[object, ...], Engine] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def open_engine(
+    store: str,
+    *,
+    index: str | os.PathLike[str] | None,
+    store_id: str | None,
+    ignore: Sequence[str],
+    follow: Sequence[str | os.PathLike[str]],
+) -> Engine:
+    """The engine for a store and an index: the one that is open in this process already, or a new one."""
+    rules = IgnoreRules(ignore)
+    if isinstance(follow, str | os.PathLike):
+        raise InvalidArgumentError("follow takes a list of folders, not one")
+    local = LocalStore(store, follow)
+    namespace = store_namespace(local, store_id)
+    path = _index_path(local, index, rules)
+    key = (os.getpid(), local.url, str(path), namespace, rules.extra, local.followed)
+    with _lock:
+        engine = _engines.get(key)
+        if engine is None:
+            title = os.path.basename(local.root) or "/"
+            engine = _engines[key] = Engine(local, Database(path), Namespace(namespace), rules, title)
+        return engine
+
+
+def data_folder() -> Path:
+    """The folder for what skillfs keeps for this user, readable by nobody else."""
+    from platformdirs import user_data_path
+
+    return Path(user_data_path("skillfs", appauthor=False))
+
+
+def store_namespace(store: LocalStore, store_id: str | None) -> uuidlib.UUID:
+    """The identity of a store: as given, as its `.skillfs/store.json` says, or derived from its URL.
+
+    Raises:
+        InvalidArgumentError: What was given, or what the file says, is no UUID.
+    """
+    if store_id is not None:
+        try:
+            return uuidlib.UUID(str(store_id))
+        except ValueError:
+            raise InvalidArgumentError(f"store_id is {quoted(store_id)}; pass a UUID") from None
+    written = _written_id(store)
+    return written if written is not None else uuidlib.uuid5(uuidlib.NAMESPACE_URL, store.url)
+
+
+def _written_id(store: LocalStore) -> uuidlib.UUID | None:
+    try:
+        with store.open(Place(0, STORE_FILE)) as handle:
+            data = handle.read(0, _MOST_BYTES)
+    except OSError:
+        return None
+    try:
+        return uuidlib.UUID(json.loads(data)["store_id"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidArgumentError(
+            f"{STORE_FILE} in the store holds no store_id that is a UUID; mend it, or remove it and run: skillfs init"
+        ) from None
+
+
+def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: IgnoreRules) -> Path | None:
+    if index is None:
+        # Another ignore list or another set of followed folders shows another store: it has its own index.
+        identity = json.dumps([store.url, rules.extra, store.followed])
+        return data_folder() / "indexes" / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
+    if not isinstance(index, str | os.PathLike):
+        raise InvalidArgumentError(f"index must be a path or \":memory:\", not {quoted(index)}")
+    text = os.fspath(index)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgumentError(f"index is {quoted(text)}; pass the path of a file, or \":memory:\"")
+    if text == ":memory:":
+        return None
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:
+    """Write a store's identity into it, so that copies of the store agree on identities.
+
+    Returns:
+        False when it had one already.
+
+    Raises:
+        InvalidArgumentError: The store's folder cannot be written.
+    """
+    folder = Path(store.root) / STORE_FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise InvalidArgumentError(f"{STORE_FOLDER} in the store is a link; replace it by a folder")
+        text = json.dumps({"store_id": str(namespace)}, indent=2) + "\n"
+        temporary = folder / f".store.json.{os.getpid()}"
+        temporary.write_text(text)
+        try:
+            os.link(temporary, folder / "store.json")
+        finally:
+            temporary.unlink()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise InvalidArgumentError(f"{STORE_FILE} cannot be written ({error.strerror}); check the store's permissions") from error
+    return True
