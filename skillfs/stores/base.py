@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from skillfs.core.model import Place
 
-__all__ = ["unsettled", "FileState", "FolderHandle", "Found", "FoundKind", "Handle", "Store"]
+__all__ = ["unsettled", "FileState", "FolderHandle", "Handle", "Listed", "Store"]
 
 
 class FileState(NamedTuple):
@@ -37,20 +36,22 @@ def unsettled(state: FileState) -> FileState:
     return state if state.signature.endswith(b"?") else state._replace(signature=state.signature + b"?")
 
 
-class FoundKind(IntEnum):
-    """What a folder holds under a name."""
+class Listed(NamedTuple):
+    """The names in a folder, unsorted.
 
-    FOLDER = 0
-    FILE = 1
-    LINK = 2
-    SPECIAL = 3
+    Attributes:
+        folders: Folders.
+        files: Regular files.
+        links: Symbolic links.
+        special: Pipes, sockets and devices.
+        undecodable: Names that are not UTF-8 and cannot be served.
+    """
 
-
-class Found(NamedTuple):
-    """One name in a folder."""
-
-    name: str
-    kind: FoundKind
+    folders: list[str]
+    files: list[str]
+    links: list[str]
+    special: list[str]
+    undecodable: list[bytes]
 
 
 class Handle(Protocol):
@@ -79,10 +80,9 @@ class FolderHandle(Protocol):
     """A folder that is open; what it lists and what is opened through it belong together."""
 
     state: FileState
-    undecodable: list[bytes]
 
-    def entries(self) -> list[Found]:
-        """What it holds, unsorted; names that are not UTF-8 are left out and kept in `undecodable`."""
+    def entries(self) -> Listed:
+        """What it holds."""
 
     def stat(self, name: str) -> FileState:
         """The state of a name in it, links not followed."""

@@ -27,7 +27,7 @@ from skillfs.errors import (
     UnreadableError,
     quoted,
 )
-from skillfs.stores.base import FileState, FolderHandle, Found, FoundKind, Handle
+from skillfs.stores.base import FileState, FolderHandle, Handle, Listed
 from skillfs.stores.confine import opener
 
 __all__ = ["LocalStore"]
@@ -62,10 +62,10 @@ class LocalStore:
     tracks_inodes = True
 
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
+        self._fds: list[int] = []
         given = os.fspath(path)
         self._opener = opener()
         self._paths = [_real_root(given, "store"), *(_real_root(os.fspath(f), "follow") for f in follow)]
-        self._fds: list[int] = []
         self._open_roots()
         root = self._paths[0]
         self.url = "file://" + quote(root)
@@ -88,17 +88,21 @@ class LocalStore:
         """See `Store.open`."""
         return LocalHandle(self._opener.file(self._fds[place.root], place.path))
 
-    @contextlib.contextmanager
-    def folder(self, place: Place) -> Iterator[LocalFolder]:
-        """See `Store.folder`."""
+    def folder(self, place: Place) -> LocalFolder:
+        """See `Store.folder`.
+
+        Raises:
+            OSError: EXDEV when it lies on another device and no folder in `follow` says that this is meant.
+        """
         fd = self._opener.folder(self._fds[place.root], place.path)
         try:
             folder = LocalFolder(fd)
             if folder.device not in self._devices and not self._is_followed(place):
                 raise OSError(errno.EXDEV, "another device is mounted there")
-            yield folder
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        return folder
 
     def differing(self, root: int, known: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         """See `Store.differing`."""
@@ -169,7 +173,6 @@ class LocalStore:
                 return
 
     def _open_roots(self) -> None:
-        self._fds = []
         for path in self._paths:
             try:
                 self._fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -261,7 +264,7 @@ class LocalHandle:
 class LocalFolder:
     """An open folder; see `FolderHandle`."""
 
-    __slots__ = ("_fd", "device", "state", "undecodable")
+    __slots__ = ("_fd", "device", "state")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -271,25 +274,34 @@ class LocalFolder:
             FileState(_pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), 0, st.st_mtime_ns),
             st.st_ctime_ns,
         )
-        self.undecodable: list[bytes] = []
 
-    def entries(self) -> list[Found]:
+    def __enter__(self) -> LocalFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def entries(self) -> Listed:
         """See `FolderHandle.entries`."""
-        found = []
+        folders: list[str] = []
+        files: list[str] = []
+        links: list[str] = []
+        special: list[str] = []
+        undecodable: list[bytes] = []
         with os.scandir(self._fd) as listing:
             for item in listing:
                 name = item.name
                 if not name.isascii() and not _is_utf8(name):
-                    self.undecodable.append(os.fsencode(name))
-                elif item.is_dir(follow_symlinks=False):
-                    found.append(Found(name, FoundKind.FOLDER))
+                    undecodable.append(os.fsencode(name))
                 elif item.is_file(follow_symlinks=False):
-                    found.append(Found(name, FoundKind.FILE))
+                    files.append(name)
+                elif item.is_dir(follow_symlinks=False):
+                    folders.append(name)
                 elif item.is_symlink():
-                    found.append(Found(name, FoundKind.LINK))
+                    links.append(name)
                 else:
-                    found.append(Found(name, FoundKind.SPECIAL))
-        return found
+                    special.append(name)
+        return Listed(folders, files, links, special, undecodable)
 
     def stat(self, name: str) -> FileState:
         """See `FolderHandle.stat`."""
@@ -311,25 +323,14 @@ class LocalFolder:
             st = os.fstat(fd)
             if not stat.S_ISREG(st.st_mode):
                 raise FileNotFoundError(errno.ENOENT, "not a regular file")
-            for _ in range(3):
-                size = st.st_size
-                if size < BLOCK:
-                    data = os.pread(fd, size + 1, 0)
-                    content = xxh3(data)
-                else:
-                    data = os.pread(fd, head, 0)
-                    content = xxh3_of_blocks(_blocks(fd))
-                after = os.fstat(fd)
-                if (after.st_mtime_ns, after.st_ctime_ns, after.st_size) == (
-                    st.st_mtime_ns,
-                    st.st_ctime_ns,
-                    size,
-                ) and (size >= BLOCK or len(data) == size):
-                    break
-                st = after
+            # The signature is of before the reading: should the file change meanwhile, the next check sees it.
+            size = st.st_size
+            if size < BLOCK:
+                data = os.pread(fd, size + 1, 0)
+                content = xxh3(data)
             else:
-                # Still being written: whatever was read, the next check has to look again.
-                st = after
+                data = os.pread(fd, head, 0)
+                content = xxh3_of_blocks(_blocks(fd))
             state = FileState(
                 _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
             )

@@ -50,6 +50,7 @@ def build(
 
     def rows() -> Iterator[tuple[Any, ...]]:
         key = ROOT - 1
+        born = identities.born
         for seen in scanner.walk("", Place(0, ""), None):
             path, kind, state = seen.path, seen.kind, seen.state
             key += 1
@@ -61,12 +62,12 @@ def build(
                 size = state.size
             uuid = number = None
             if kind != RowKind.LINK:
-                uuid, number = identities.born(path)
+                uuid, number = born(path)
             if seen.head is not None:
                 skills.append(_skill_row(folders[above], above, title, seen.head, state.size))
             yield (
                 key, folders[above] if path else 0, name, int(kind), 0 if seen.skill is None else 1, number, uuid,
-                state.signature, size, state.modified, seen.content, encode_place(seen.place) if seen.linked else None,
+                state.signature, size, state.modified, seen.content, encode_place(seen.lies) if seen.lies else None,
             )  # fmt: skip
 
     stream = rows()
@@ -281,7 +282,7 @@ class _Applying:
 
     def _columns(self, seen: Seen) -> tuple[Any, ...]:
         size = None if seen.kind <= RowKind.SKILL else seen.state.size
-        target = encode_place(seen.place) if seen.linked else None
+        target = encode_place(seen.lies) if seen.lies else None
         return seen.state.signature, size, seen.state.modified, seen.content, target
 
     def _after(self, path: str, seen: Seen, key: int, uuid: bytes | None) -> None:

@@ -310,12 +310,10 @@ class _Gathering:
 
 def _as_seen(known: Known) -> Seen:
     node = known.node
-    place = Place(0, known.path) if node.target is None else Place(*_split(node.target))
+    lies = None if node.target is None else Place(*_split(node.target))
     state = FileState(node.signature, node.size or 0, node.modified)
     visible = node.visible == Visibility.IN_SKILL
-    return Seen(
-        known.path, node.kind, state, node.content, place, node.target is not None, known.skill if visible else None
-    )
+    return Seen(known.path, node.kind, state, node.content, lies, known.skill if visible else None)
 
 
 def _split(target: str) -> tuple[int, str]:

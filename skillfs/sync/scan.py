@@ -17,7 +17,7 @@ from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place, Severity
 from skillfs.core.wire import quote_name
 from skillfs.index.catalog import RowKind
-from skillfs.stores.base import FileState, FolderHandle, FoundKind, Store, unsettled
+from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 
 __all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen"]
 
@@ -44,8 +44,7 @@ class Seen(NamedTuple):
         kind: Folder, skill, file or link.
         state: Signature, size and time.
         content: XXH3-128 of a file; None when it could not be read.
-        place: Where it lies.
-        linked: Whether the place is not what the path says, so that it has to be recorded.
+        lies: Where it lies, when that is not where its path says; None as a rule.
         skill: Path of the enclosing skill; None outside skills.
         head: The first bytes of a `SKILL.md`.
     """
@@ -54,8 +53,7 @@ class Seen(NamedTuple):
     kind: RowKind
     state: FileState
     content: bytes | None
-    place: Place
-    linked: bool
+    lies: Place | None
     skill: str | None
     head: bytes | None = None
 
@@ -118,7 +116,7 @@ class Scanner:
                     if sight.is_skill:
                         skill = path
                     kind = RowKind.SKILL if sight.is_skill else RowKind.FOLDER
-                    yield Seen(path, kind, sight.state, None, place, linked, skill)
+                    yield Seen(path, kind, sight.state, None, place if linked else None, skill)
                     if skill is not None:
                         yield from self.files(folder, path, place, sight, skill)
             except OSError as error:
@@ -145,28 +143,16 @@ class Scanner:
 
     def look(self, folder: FolderHandle, path: str, place: Place, in_skill: bool) -> FolderSight:
         """Sort what an open folder holds, and note what is wrong with its names."""
-        folders: list[str] = []
-        files: list[str] = []
-        links: list[str] = []
-        odd: list[str] = []
         reason = self._ignore.reason
-        is_skill = False
-        secrets = []
-        for name, kind in folder.entries():
-            why = reason(name)
-            if why is not None:
-                if why == "secret" and kind != FoundKind.FOLDER:
-                    secrets.append(name)
-            elif kind == FoundKind.FOLDER:
-                folders.append(name)
-            elif kind == FoundKind.FILE:
-                files.append(name)
-                if name == SKILL_MD:
-                    is_skill = True
-            elif kind == FoundKind.LINK:
-                links.append(name)
-            else:
-                odd.append(name)
+        listed = folder.entries()
+        folders = [name for name in listed.folders if reason(name) is None]
+        files = [name for name in listed.files if reason(name) is None]
+        links = [name for name in listed.links if reason(name) is None]
+        odd = [name for name in listed.special if reason(name) is None]
+        secrets: list[str] = []
+        if len(files) < len(listed.files) or len(links) < len(listed.links):
+            secrets = [name for name in (*listed.files, *listed.links) if reason(name) == "secret"]
+        is_skill = SKILL_MD in files
         skill_md_place = None
         if SKILL_MD in links:
             target = self._store.resolve(place.child(SKILL_MD))
@@ -174,8 +160,19 @@ class Scanner:
                 skill_md_place = target
                 is_skill = True
                 links.remove(SKILL_MD)
-        if secrets or odd or folder.undecodable or (not is_skill and files) or len(files) + len(folders) > 1:
-            self._judge_names(folder, path, is_skill or in_skill, is_skill, folders, files, odd, secrets)
+        in_skill = in_skill or is_skill
+        names = folders + files
+        together = "".join(names)
+        if (
+            secrets
+            or odd
+            or listed.undecodable
+            or not (is_skill or not files)
+            or not together.isascii()
+            or not together.isprintable()
+            or len({name.lower() for name in names}) < len(names)
+        ):
+            self._judge_names(path, listed.undecodable, in_skill, is_skill, names, files, odd, secrets)
         return FolderSight(folder.state, is_skill, folders, files, links, skill_md_place)
 
     def files(
@@ -200,7 +197,7 @@ class Scanner:
                 state = folder.stat(name)
                 content = self.known_content(state.signature)
                 if content is not None:
-                    return Seen(full, RowKind.FILE, state, content, place.child(name), False, skill)
+                    return Seen(full, RowKind.FILE, state, content, None, skill)
             state, content, start, names = folder.hash(name, head=head)
         except (FileNotFoundError, NotADirectoryError):
             self.vanished.add(path)
@@ -212,7 +209,7 @@ class Scanner:
                 ScanProblem(path, name, "hard-link", "info", "has other names outside what is watched here: "
                             "an edit through one of them changes this file too")
             )  # fmt: skip
-        return Seen(full, RowKind.FILE, state, content, place.child(name), False, skill, start if head else None)
+        return Seen(full, RowKind.FILE, state, content, None, skill, start if head else None)
 
     def linked_file(self, path: str, target: Place, skill: str) -> Seen | None:
         """A file that lies where a link leads, and has no other entry."""
@@ -224,13 +221,13 @@ class Scanner:
         except OSError:
             self.vanished.add(path.rpartition("/")[0])
             return None
-        return Seen(path, RowKind.FILE, state, content, target, True, skill, start if head else None)
+        return Seen(path, RowKind.FILE, state, content, target, skill, start if head else None)
 
     def link(self, path: str, place: Place, skill: str | None) -> Iterator[Seen]:
         """A link, unresolved: where it leads is decided when everything has been seen."""
         state = self._store.state(place)
         if state is not None:
-            yield Seen(path, RowKind.LINK, state, None, place, False, skill)
+            yield Seen(path, RowKind.LINK, state, None, None, skill)
 
     def into_followed(self, place: Place, chain: tuple[Place, ...]) -> Place | None:
         """Where a link leads, when that is a followed folder and no cycle."""
@@ -249,11 +246,11 @@ class Scanner:
 
     def _judge_names(
         self,
-        folder: FolderHandle,
         path: str,
+        undecodable: list[bytes],
         in_skill: bool,
         is_skill: bool,
-        folders: list[str],
+        names: list[str],
         files: list[str],
         odd: list[str],
         secrets: list[str],
@@ -261,7 +258,7 @@ class Scanner:
         def add(name: str, code: str, severity: Severity, message: str) -> None:
             self.problems.append(ScanProblem(path, name, code, severity, message))
 
-        for raw in folder.undecodable:
+        for raw in undecodable:
             shown = raw.decode("utf-8", "backslashreplace")
             add("", "name-not-utf8", "warning", f"the name {quote_name(shown)} is not UTF-8 and is left out; rename it")
         if not is_skill:
@@ -274,12 +271,12 @@ class Scanner:
             add(name, "special-file", "warning", "is a pipe, socket or device and is left out; remove it")
         for name in secrets:
             add(name, "secret-file", "warning", "looks like a secret and is not served; keep it outside the skill")
-        folded = Counter(name.casefold() for name in (*folders, *files))
-        if len(folded) < len(folders) + len(files):
-            for name in (*folders, *files):
+        folded = Counter(name.casefold() for name in names)
+        if len(folded) < len(names):
+            for name in names:
                 if folded[name.casefold()] > 1:
                     add(name, "case-collision", "warning", "differs from a neighbour in case alone; many systems keep only one")
-        for name in (*folders, *files):
+        for name in names:
             if not name.isascii() and quote_name(name) != name or not name.isprintable():
                 add(name, "invisible-characters", "warning", "has characters in its name that cannot be seen; rename it")
 
@@ -299,7 +296,7 @@ class Scanner:
             ScanProblem(above, name, "unreadable", "error", f"cannot be listed ({why}); what was known below it is kept")
         )
         state = unsettled(self._store.state(place) or FileState(b"", 0, 0))
-        return Seen(path, RowKind.FOLDER, state, None, place, linked, skill)
+        return Seen(path, RowKind.FOLDER, state, None, place if linked else None, skill)
 
     def _unreadable_file(
         self, folder: FolderHandle, path: str, place: Place, name: str, skill: str, error: OSError
@@ -311,4 +308,4 @@ class Scanner:
         except OSError:
             return None
         full = f"{path}/{name}" if path else name
-        return Seen(full, RowKind.FILE, unsettled(state), None, place.child(name), False, skill)
+        return Seen(full, RowKind.FILE, unsettled(state), None, None, skill)
