@@ -9,9 +9,11 @@ a watcher all end here, so identities follow one set of rules:
    hands a freed one to the next file.
 3. Failing that, if their content is the only one of its kind: not empty, vanished once, new once, and held by
    no entry that stayed.
-4. A vanished and a new folder are one moved folder if their inode agrees and something of what they hold moved
-   along (or both hold nothing), failing that if more of its children moved there than anywhere else.
-5. Inside a moved folder, a vanished and a new file at the same place below it with equal content are one.
+4. A vanished and a new folder are one moved folder if their inode agrees and something of what they hold
+   moved along (or both hold nothing), failing that if more of its children moved there under their names
+   than anywhere else.
+5. Inside a moved folder, a vanished and a new folder of the same name are one, and so are a vanished and a
+   new file of the same name and content.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The outcome: each known path is in `kept`, `moved` (as old) or `removed`, each seen one in `kept`, `moved` (as new) or `added`.
+    """The outcome.
+
+    Each known path is in `kept`, `moved` (as old) or `removed`, each seen one in `kept`, `moved` (as new) or
+    `added`.
 
     Attributes:
         kept: Paths whose entry stays where it is.
@@ -163,8 +168,10 @@ def _pair_folders(
     votes: Counter[tuple[str, str]] = Counter()
 
     def vote(old: str, match: str) -> None:
-        pair = (parent_of(old), parent_of(match))
-        if name_of(old) == name_of(match) and pair[0] in old_folders and pair[1] in new_folders:
+        before, after = pair = (parent_of(old), parent_of(match))
+        if before not in old_folders or after not in new_folders:
+            return
+        if name_of(old) == name_of(match) or (known[before].inode and known[before].inode == seen[after].inode):
             votes[pair] += 1
 
     for match, old in moved.items():
@@ -209,16 +216,15 @@ def _pair_inside_moved_folders(
     new: list[str],
     moved: dict[str, str],
 ) -> None:
-    taken = set(moved.values())
-    folder_moves = {match: old for match, old in moved.items() if seen[match].folder}
-    if not folder_moves:
-        return
-    missing = {p for p in vanished if p not in taken and not known[p].folder}
+    missing = set(vanished).difference(moved.values())
+    # A path sorts before everything below it: a folder that is recognised here carries on what it holds.
     for path in new:
-        old_parent = folder_moves.get(parent_of(path))
-        if path in moved or old_parent is None or seen[path].content is None:
+        old_parent = moved.get(parent_of(path))
+        if path in moved or old_parent is None:
             continue
         old = f"{old_parent}/{name_of(path)}"
-        if old in missing and known[old].content == seen[path].content:
+        if old not in missing or known[old].folder != seen[path].folder:
+            continue
+        if seen[path].folder or (seen[path].content is not None and seen[path].content == known[old].content):
             moved[path] = old
             missing.discard(old)

@@ -163,14 +163,15 @@ class Scanner:
         in_skill = in_skill or is_skill
         names = folders + files
         together = "".join(names)
+        lowered = {name.lower() for name in names}
         if (
             secrets
             or odd
             or listed.undecodable
-            or not (is_skill or not files)
+            or (not is_skill and "skill.md" in lowered)
             or not together.isascii()
             or not together.isprintable()
-            or len({name.lower() for name in names}) < len(names)
+            or len(lowered) < len(names)
         ):
             self._judge_names(path, listed.undecodable, in_skill, is_skill, names, files, odd, secrets)
         return FolderSight(folder.state, is_skill, folders, files, links, skill_md_place)
