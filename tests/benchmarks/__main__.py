@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from dataclasses import replace
@@ -199,6 +200,8 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
     """What the rows need before the clock starts; returns why skillfs cannot run, if it cannot."""
     names = {row.name for row in wanted}
     store, state = str(made.store), str(made.state)
+    for left in made.state.glob("fresh-*"):  # by a turn that failed
+        shutil.rmtree(left)
     arguments: harness.Arguments = {"store": store}
     harness.turn(Contender("warm up", "floor", "floors", "read_and_xxh3", arguments))
     if names & {"look-up", "tree"} and not (lookups.state / "floor.sqlite").exists():

@@ -1,0 +1,7 @@
+"""Runs the command line: `python -m skillfs`."""
+
+import sys
+
+from skillfs.faces.cli import main
+
+sys.exit(main())

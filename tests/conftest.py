@@ -1,0 +1,50 @@
+"""What the tests share: a data folder of their own, and a way to lay out a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from skillfs import SkillFileSystem
+
+
+def skill_md(name: str = "a", description: str = "Something to do.", body: str = "# Title\n") -> str:
+    """The text of a flawless `SKILL.md`."""
+    return f"---\nname: {name}\ndescription: {description}\n---\n{body}"
+
+
+def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Write files, given as path to content, below a folder; returns the folder."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the index of whoever runs it."""
+    home = tmp_path_factory.mktemp("data")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty folder for a store, with room for what lies outside beside it."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def open_fs(root: Path) -> Callable[..., SkillFileSystem]:
+    """Opens the store at `root` with an index in memory."""
+
+    def opened(**options: object) -> SkillFileSystem:
+        return SkillFileSystem(root, **{"index": ":memory:", "skip_instance_cache": True, **options})
+
+    return opened
