@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
 from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.model import Change, Entry, Kind, Problem, Skill
-from skillfs.index.catalog import Catalog, Row, RowKind
+from skillfs.core.refs import find_unfit, printable_path
+from skillfs.errors import quoted
+from skillfs.index.catalog import Catalog, Row, RowKind, paths_of
 from skillfs.index.journal import ChangeRow
-from skillfs.lookup import Access, covers
+from skillfs.lookup import Access
 from skillfs.sync.scan import SKILL_MD
 
-__all__ = ["all_problems", "all_skills", "changes_of", "entry_of", "kind_of", "prompt_of", "skill_of", "time_of"]
+__all__ = [
+    "all_problems",
+    "all_skills",
+    "changes_of",
+    "counts_of",
+    "entry_of",
+    "in_order",
+    "kind_of",
+    "prompt_of",
+    "skill_of",
+    "time_of",
+]
+
+_JOINERS = "\u200c\u200d"  # Persian, several Indic scripts and emoji are spelled with them
 
 _KINDS = {RowKind.FOLDER: Kind.FOLDER, RowKind.SKILL: Kind.SKILL, RowKind.FILE: Kind.FILE}
 
@@ -26,13 +41,16 @@ def kind_of(kind: RowKind) -> Kind:
 
 def time_of(nanoseconds: int) -> datetime:
     """An aware time in UTC from nanoseconds since the epoch."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
     try:
-        return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
 
 
-def entry_of(row: Row, *, md5: str | None = None, characters: int | None = None, link: str | None = None) -> Entry:
+def entry_of(
+    row: Row, *, md5: str | None = None, characters: int | None = None, link: str | None = None
+) -> Entry:
     """An entry as callers see it.
 
     Args:
@@ -65,40 +83,77 @@ def entry_of(row: Row, *, md5: str | None = None, characters: int | None = None,
     )
 
 
-def skill_of(catalog: Catalog, row: Row, *, shadowed_by: str | None = None) -> Skill:
-    """A skill from its folder's row."""
+def all_skills(catalog: Catalog, access: Access) -> list[Skill]:
+    """Every visible skill, by path; of those with one name all but the first say what shadows them."""
+    rows = catalog.skill_rows()
+    paths = catalog.with_paths("SELECT key FROM skill") if rows else {}
+    found = sorted(
+        (in_order(paths[key]), number, uuid, name, front)
+        for key, number, uuid, name, front in rows
+        if key in paths and access.allows(paths[key])
+    )
+    scanned: dict[str | None, list[Problem]] = {}
+    for problem in _scan_problems(catalog, access):
+        scanned.setdefault(problem.skill_folder_uuid, []).append(problem)
+    first: dict[str, str] = {}
+    skills = []
+    for order, number, uuid, name, front in found:
+        path = order.replace("\0", "/")
+        winner = first.setdefault(name, path)
+        extra = scanned.get(uuid_text(uuid), ())
+        skills.append(_skill(number, uuid, path, name, front, extra, None if winner == path else winner))
+    return skills
+
+
+def skill_of(catalog: Catalog, key: int, access: Access) -> Skill | None:
+    """One skill, at the cost of those that share its name; None when it is not there, or not visible.
+
+    Args:
+        catalog: The index.
+        key: Key of the skill folder's row.
+        access: What the caller may see.
+    """
+    row = catalog.by_key(key)
+    stored = catalog.skill_row(key)
+    if row is None or row.kind != RowKind.SKILL or stored is None or not access.allows(row.path):
+        return None
     assert row.uuid is not None
     assert row.id is not None
-    stored = catalog.skill_row(row.key)
-    name, front = stored if stored is not None else (row.name, _NO_FRONT_MATTER)
-    return _skill(row.id, row.uuid, row.path, name, front, (), shadowed_by)
+    name, front = stored
+    same = catalog.with_paths(catalog.skill_keys(name))
+    rivals = [path for number in catalog.skill_keys(name) if (path := same.get(number)) is not None]
+    winner = min((path for path in rivals if access.allows(path)), key=in_order, default=row.path)
+    problems = _scan_problems(catalog, access, key)
+    return _skill(row.id, row.uuid, row.path, name, front, problems, None if winner == row.path else winner)
 
 
-_NO_FRONT_MATTER = json.dumps(
-    {
-        "description": "",
-        "license": None,
-        "compatibility": None,
-        "metadata": {},
-        "allowed_tools": [],
-        "values": {},
-        "faults": [["unreadable", "error", "SKILL.md cannot be read; mend its permissions", None]],
-    }
-)
+def in_order(path: str) -> str:
+    """What paths are sorted by, everywhere: component by component, by code point."""
+    return path.replace("/", "\0")
 
 
 def _skill(
-    number: int, uuid: bytes, path: str, name: str, front_json: str, extra: Iterable[Problem], shadowed_by: str | None
+    number: int,
+    uuid: bytes,
+    path: str,
+    name: str,
+    front_matter: str,
+    scanned: Iterable[Problem],
+    shadowed_by: str | None,
 ) -> Skill:
-    front = json.loads(front_json)
+    front = json.loads(front_matter)
     own = uuid_text(uuid)
     where = f"{path}/{SKILL_MD}" if path else SKILL_MD
-    problems = [Problem(code, severity, message, where, line, own) for code, severity, message, line in front["faults"]]
-    problems.extend(extra)
+    problems = [
+        Problem(code, severity, message, where, line, own)
+        for code, severity, message, line in front["faults"]
+    ]
+    problems.extend(scanned)
     if shadowed_by is not None:
-        problems.append(
-            Problem("shadowed", "warning", f"the name is taken by {shadowed_by!r}; rename one, or use the path", where, None, own)
+        message = (
+            f"the name answers for the skill at {quoted(shadowed_by or '/')}; rename one, or use path or UUID"
         )
+        problems.append(Problem("shadowed", "warning", message, where, None, own))
     return Skill(
         id=number,
         uuid=own,
@@ -115,97 +170,105 @@ def _skill(
     )
 
 
-def all_skills(catalog: Catalog, access: Access, *, with_problems: bool = True) -> list[Skill]:
-    """Every visible skill, by path; of those with one name all but the first say by whom they are shadowed."""
-    rows = catalog.skill_rows()
-    paths = catalog.with_paths("SELECT key FROM skill") if rows else {}
-    found = sorted(
-        ((paths[key].replace("/", "\0"), number, uuid, paths[key], name, front) for key, number, uuid, name, front in rows
-         if access.allows(paths[key])),
-    )  # fmt: skip
-    scanned: dict[str | None, list[Problem]] = {}
-    if with_problems:
-        for problem in _scan_problems(catalog, access):
-            scanned.setdefault(problem.skill_folder_uuid, []).append(problem)
-    first: dict[str, str] = {}
-    skills = []
-    for _, number, uuid, path, name, front in found:
-        winner = first.setdefault(name, path)
-        extra = scanned.get(uuid_text(uuid), ()) if with_problems else ()
-        skills.append(_skill(number, uuid, path, name, front, extra, None if winner == path else winner))
-    return skills
-
-
 def all_problems(catalog: Catalog, access: Access) -> list[Problem]:
-    """Every problem that can be seen: those of skills, then those that belong to none."""
+    """Every problem that can be seen, those that belong to no skill too, by path and line."""
     problems = [problem for skill in all_skills(catalog, access) for problem in skill.problems]
     problems.extend(p for p in _scan_problems(catalog, access) if p.skill_folder_uuid is None)
-    return sorted(problems, key=lambda p: (p.path.replace("/", "\0"), p.line or 0, p.code))
+    return sorted(problems, key=lambda p: (in_order(p.path), p.line or 0, p.code))
 
 
-def _scan_problems(catalog: Catalog, access: Access) -> list[Problem]:
+def _scan_problems(catalog: Catalog, access: Access, skill: int | None = None) -> list[Problem]:
+    """What scans found wrong with names and links: in one skill, or everywhere."""
     found = []
     folders: dict[int, Row | None] = {}
-    for folder, name, code, severity, message in catalog.problems():
+    for folder, name, code, severity, message in catalog.problems(skill):
         if folder not in folders:
             folders[folder] = catalog.by_key(folder)
         row = folders[folder]
-        if row is None:
+        if row is None or not access.allows(row.path if row.skill is None else row.skill.path):
             continue
-        if row.skill is not None:
-            if not access.allows(row.skill.path):
-                continue
-        elif access.sets and not all(any(covers(b, row.path) for b in bases) for bases in access.sets):
-            continue
-        path = "/".join(p for p in (row.path, name) if p)
+        path = "/".join(part for part in (row.path, name) if part)
         uuid = None if row.skill is None else uuid_text(row.skill.uuid)
         found.append(Problem(code, severity, message, path, None, uuid))  # type: ignore[arg-type]  # stored by us
     return found
 
 
 def changes_of(rows: Iterable[ChangeRow], access: Access) -> tuple[Change, ...]:
-    """Changes as one who may see only some skills experiences them: a move in is an arrival, one out a departure."""
+    """Changes as who may see only some skills meets them: a move in is an arrival, one out a departure."""
     found = []
     for row in rows:
         was = row.kind != "added" and _saw(access, row.old_skill_path, row.old_path or row.path)
         now = row.kind != "removed" and _saw(access, row.skill_path, row.path)
         if not was and not now:
             continue
-        kind = row.kind if was == (row.kind != "added") and now == (row.kind != "removed") else "added" if now else "removed"
-        path = row.path if now else row.old_path or row.path
+        kind = (
+            row.kind
+            if was == (row.kind != "added") and now == (row.kind != "removed")
+            else "added"
+            if now
+            else "removed"
+        )
+        skill = row.skill if now else row.old_skill
         found.append(
             Change(
                 kind,  # type: ignore[arg-type]  # stored by us
                 uuid_text(row.uuid),
-                path,
+                row.path if now else row.old_path or row.path,
                 row.old_path if kind == "moved" else None,
-                None if row.skill is None else uuid_text(row.skill),
-                hex_hash(row.content) if kind != "removed" else None,
-                hex_hash(row.old_content) if kind != "added" else None,
+                None if skill is None else uuid_text(skill),
+                hex_hash(row.content) if now else None,
+                hex_hash(row.old_content) if was else None,
             )
         )
     return tuple(found)
 
 
 def _saw(access: Access, skill_path: str | None, path: str) -> bool:
-    return not access.sets or (access.allows(skill_path) if skill_path is not None else access.leads(path))
+    return access.allows(skill_path) if skill_path is not None else access.leads(path)
 
 
-def prompt_of(skills: Iterable[Skill]) -> str:
-    """The `<available_skills>` block of the Agent Skills client guide: name, description and location of each."""
-    lines = ["<available_skills>"]
+def counts_of(catalog: Catalog, access: Access) -> dict[str, int]:
+    """How many skills, folders and files there are to be seen, and how many bytes the files have."""
+    if not access.restricted:
+        return catalog.counts()
+    nodes = catalog.overview()
+    paths = paths_of({node.key: (node.parent, node.name) for node in nodes})
+    skills = {paths[n.key]: n.key for n in nodes if n.kind == RowKind.SKILL and access.allows(paths[n.key])}
+    # All below a skill that is allowed is allowed too, so only the topmost ones are counted.
+    tops = [path for path in skills if not any(above in skills for above in _above(path))]
+    counts = catalog.counts([skills[path] for path in tops])
+    counts["folders"] += len({"", *(above for path in tops for above in _above(path))} - skills.keys())
+    return counts
+
+
+def _above(path: str) -> list[str]:
+    """The folders that a path lies in, up to the root."""
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(len(parts))] if path else []
+
+
+def prompt_of(skills: Iterable[Skill], roots: Sequence[str] = ()) -> str:
+    """The `<available_skills>` block of the Agent Skills client guide; empty when there are no skills.
+
+    Args:
+        skills: The skills, in order.
+        roots: Spellings of the store's root; a location is written so that it can be passed back.
+    """
+    lines = []
     for skill in skills:
+        location = printable_path(skill.location, roots)
+        # XML has no place for control characters, nor does a reference: only the UUID is left then.
+        location = skill.uuid if find_unfit(location) else location
         lines += [
-            "<skill>",
-            f"<name>{_flat(skill.name)}</name>",
-            f"<description>{_flat(skill.description)}</description>",
-            f"<location>{_flat(skill.location)}</location>",
-            "</skill>",
+            "  <skill>",
+            f"    <name>{_flat(skill.name)}</name>",
+            f"    <description>{_flat(skill.description)}</description>",
+            f"    <location>{escape(location)}</location>",
+            "  </skill>",
         ]
-    lines.append("</available_skills>")
-    return "\n".join(lines)
+    return "\n".join(["<available_skills>", *lines, "</available_skills>"]) if lines else ""
 
 
 def _flat(text: str) -> str:
-    """Text for one XML element on one line, without characters that XML has no place for."""
-    return escape(" ".join("".join(c if c.isprintable() else " " for c in text).split()))
+    """Text for an XML element, on one line and without characters that cannot be seen but for joiners."""
+    return escape(" ".join("".join(c if c.isprintable() or c in _JOINERS else " " for c in text).split()))

@@ -20,7 +20,7 @@ from skillfs.index.database import Database
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine
 
-__all__ = ["STORE_FILE", "data_folder", "open_engine", "store_namespace"]
+__all__ = ["STORE_FILE", "data_folder", "open_engine", "store_argument", "store_namespace", "write_store_id"]
 
 STORE_FOLDER = ".skillfs"
 STORE_FILE = f"{STORE_FOLDER}/store.json"
@@ -29,6 +29,8 @@ STORE_FILE = f"{STORE_FOLDER}/store.json"
 _MOST_BYTES = 65_536
 _engines: WeakValueDictionary[tuple[object, ...], Engine] = WeakValueDictionary()
 _lock = threading.Lock()
+# A thread that is opening a store while another forks is not there to let go in the child.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def open_engine(
@@ -53,6 +55,30 @@ def open_engine(
             title = os.path.basename(local.root) or "/"
             engine = _engines[key] = Engine(local, Database(path), Namespace(namespace), rules, title)
         return engine
+
+
+def store_argument(store: object, fo: object, target_protocol: str | None) -> str:
+    """The store's folder from the arguments that may name it: our own, and those of a chained URL.
+
+    Raises:
+        InvalidArgumentError: None names it, two name different ones, or it is none that is supported.
+    """
+    if store is None:
+        store = fo
+    elif fo is not None and fo != store:
+        raise InvalidArgumentError("store and fo name two stores; pass one of them")
+    if store is None:
+        raise InvalidArgumentError("which store? pass the folder that holds the skill folders")
+    if not isinstance(store, str | os.PathLike):
+        raise InvalidArgumentError(f"store must be a folder's path, not {quoted(store)}")
+    if target_protocol not in (None, "file", "local"):
+        raise InvalidArgumentError(
+            f"stores over {quoted(target_protocol)} are not supported; only local folders are"
+        )
+    text = os.fspath(store)
+    if not isinstance(text, str):
+        raise InvalidArgumentError("store must be a folder's path as text, not bytes")
+    return text
 
 
 def data_folder() -> Path:
@@ -87,7 +113,8 @@ def _written_id(store: LocalStore) -> uuidlib.UUID | None:
         return uuidlib.UUID(json.loads(data)["store_id"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidArgumentError(
-            f"{STORE_FILE} in the store holds no store_id that is a UUID; mend it, or remove it and run: skillfs init"
+            f"{STORE_FILE} in the store holds no store_id that is a UUID; mend it, or remove it "
+            "and run: skillfs init"
         ) from None
 
 
@@ -97,10 +124,10 @@ def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: 
         identity = json.dumps([store.url, rules.extra, store.followed])
         return data_folder() / "indexes" / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
     if not isinstance(index, str | os.PathLike):
-        raise InvalidArgumentError(f"index must be a path or \":memory:\", not {quoted(index)}")
+        raise InvalidArgumentError(f'index must be a path or ":memory:", not {quoted(index)}')
     text = os.fspath(index)
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgumentError(f"index is {quoted(text)}; pass the path of a file, or \":memory:\"")
+        raise InvalidArgumentError(f'index is {quoted(text)}; pass the path of a file, or ":memory:"')
     if text == ":memory:":
         return None
     return Path(os.path.abspath(os.path.expanduser(text)))
@@ -130,5 +157,7 @@ def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise InvalidArgumentError(f"{STORE_FILE} cannot be written ({error.strerror}); check the store's permissions") from error
+        raise InvalidArgumentError(
+            f"{STORE_FILE} cannot be written ({error.strerror}); check the store's permissions"
+        ) from error
     return True

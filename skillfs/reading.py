@@ -1,8 +1,9 @@
 """Reading: the one way from a reference to characters, lines or bytes.
 
-Bytes, hash and signature come from one handle. Where the handle's signature is the row's, only the bytes around the
-wanted characters are read, by facts that were computed once for that signature; where it is not, the folder is
-looked at again and the reading starts over. What changes while it is read is read again, and in the end refused.
+Bytes, hash and signature come from one handle. Where the handle's signature is the row's, only the bytes
+around the wanted characters are read, by facts that were computed once for that signature; where it is not,
+the folder is looked at again and the reading starts over. What changes while it is read is read again, and in
+the end refused.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import errno
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from skillfs.core.digest import md5 as md5_of
 from skillfs.core.digest import sha256 as sha256_of
-from skillfs.core.digest import uuid_text
+from skillfs.core.digest import uuid_text, xxh3, xxh3_of_blocks
+from skillfs.core.refs import HashRef
 from skillfs.core.text import (
     Grid,
     TextFacts,
@@ -38,16 +40,19 @@ from skillfs.core.wire import Content, Lines
 from skillfs.errors import (
     ChangedError,
     InvalidArgumentError,
+    SkillFSError,
     StoreUnavailableError,
     UnreadableError,
-    not_found,
     quoted,
 )
 from skillfs.index.catalog import Row
-from skillfs.lookup import Access, Lookup
-from skillfs.stores.base import Handle
+from skillfs.lookup import Access, Asked, Lookup
+from skillfs.stores.base import FileState, Handle
 
-__all__ = ["Reader", "StoreFile"]
+__all__ = ["OpenFile", "Reader", "StoreFile"]
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 T = TypeVar("T")
 
@@ -59,6 +64,9 @@ SMALL_FILE = 1 << 20
 
 MOST_START = 2**63 - 1
 """What an answer says of a start beyond it: larger integers are none for most readers of JSON."""
+
+BUFFER = 1 << 16
+"""Bytes that an open file reads ahead; each filling costs two system calls."""
 
 MOST_CACHED_FACTS = 2_048
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
@@ -90,7 +98,7 @@ class Reader:
 
     def content(
         self,
-        ref: object,
+        asked: Asked,
         start: int,
         length: int | None,
         access: Access,
@@ -124,11 +132,11 @@ class Reader:
                 uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 
-        return self.with_handle(ref, access, read)
+        return self.with_handle(asked, access, read)
 
     def lines(
         self,
-        ref: object,
+        asked: Asked,
         offset: int,
         limit: int | None,
         access: Access,
@@ -158,61 +166,44 @@ class Reader:
             assert row.skill is not None
             assert row.uuid is not None
             return Lines(
-                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines, min(offset, MOST_START),
-                window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
+                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines,
+                min(offset, MOST_START), window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 
-        return self.with_handle(ref, access, read)
+        return self.with_handle(asked, access, read)
 
     # -- bytes and hashes ----------------------------------------------------------------------------------
 
-    def bytes(self, ref: object, start: int | None, end: int | None, access: Access) -> bytes:
+    def bytes(self, asked: Asked, start: int | None, end: int | None, access: Access) -> bytes:
         """Bytes `start` to `end` of a file, counted as slices count."""
 
         def read(row: Row, handle: Handle) -> bytes:
             first, last, _ = slice(start, end).indices(handle.state.size)
             return _bytes(handle, first, max(first, last))
 
-        return self.with_handle(ref, access, read)
+        return self.with_handle(asked, access, read)
 
-    def open(self, ref: object, access: Access) -> StoreFile:
+    def open(self, asked: Asked, access: Access) -> OpenFile:
         """Open a file for reading bytes; what is read belongs to one version of it."""
 
-        def keep(row: Row, handle: Handle) -> StoreFile:
-            return StoreFile(handle, row.path)
+        def keep(row: Row, handle: Handle) -> OpenFile:
+            return OpenFile(StoreFile(handle, row.path))
 
-        return self.with_handle(ref, access, keep, close=False)
+        return self.with_handle(asked, access, keep, close=False)
 
-    def md5(self, row: Row) -> str:
-        """MD5 of a file, lower-case hex; computed together with its text facts where it is not known."""
-        return self.with_handle(_by_uuid(row), Access(), lambda now, handle: self._facts(now, handle).md5.hex())
+    def details(self, asked: Asked, access: Access) -> tuple[FileState, str, TextFacts]:
+        """State, MD5 and text facts of a file, all from one opening of it; computed where not known."""
 
-    def facts(self, row: Row) -> TextFacts:
-        """Text facts of a file, computed where they are not known."""
-        return self.with_handle(_by_uuid(row), Access(), lambda now, handle: self._facts(now, handle).text)
+        def read(row: Row, handle: Handle) -> tuple[FileState, str, TextFacts]:
+            facts = self._facts(row, handle)
+            return handle.state, facts.md5.hex(), facts.text
 
-    def sha256(self, row: Row) -> bytes:
-        """SHA-256 of a file, computed where it is not known for its signature."""
-
-        def read(now: Row, handle: Handle) -> bytes:
-            known = self._engine.catalog.sha256(now.key)
-            if known is not None and handle.state.signature == now.signature:
-                return known
-            hasher = sha256_of()
-            for block in handle.blocks():
-                hasher.update(block)
-            if not handle.unchanged():
-                raise _Retry
-            if handle.state.signature == now.signature:
-                self._engine.keep_sha256(now, hasher.digest())
-            return hasher.digest()
-
-        return self.with_handle(_by_uuid(row), Access(), read)
+        return self.with_handle(asked, access, read)
 
     # -- the way through -----------------------------------------------------------------------------------
 
     def with_handle(
-        self, ref: object, access: Access, work: Callable[[Row, Handle], T], *, close: bool = True
+        self, asked: Asked, access: Access, work: Callable[[Row, Handle], T], *, close: bool = True
     ) -> T:
         """Look a file up, open it confined, and work on the handle until nothing changes meanwhile.
 
@@ -224,20 +215,21 @@ class Reader:
             ChangedError: It changed at every attempt.
         """
         for attempt in range(ATTEMPTS):
-            row = self._lookup.file(ref, access)
+            row = self._lookup.file(asked, access)
             try:
                 handle = self._engine.store.open(row.place)
             except OSError as error:
                 if error.errno in _GONE:
                     self._engine.look_again(row.path.rpartition("/")[0])
                     continue
-                raise _open_error(error, ref) from error
+                raise _open_error(error, asked) from error
             keep = False
             try:
-                if handle.state.signature != row.signature and not self._same_but_unsettled(row, handle):
-                    self._engine.look_again(row.path.rpartition("/")[0])
-                    if attempt < ATTEMPTS - 1:
+                if handle.state.signature != row.signature:
+                    if attempt < ATTEMPTS - 1 and not _is_racy(row, handle, attempt):
+                        self._engine.look_again(row.path.rpartition("/")[0])
                         continue
+                    _check_content(asked, handle)
                 result = work(row, handle)
                 if handle.unchanged():
                     keep = not close
@@ -245,26 +237,27 @@ class Reader:
             except (_Retry, ChangedError) as error:
                 if isinstance(error, ChangedError) and handle.unchanged():
                     raise
+            except SkillFSError:
+                raise
             except OSError as error:
-                if type(error).__module__.startswith("skillfs"):
-                    raise
-                raise _open_error(error, ref) from error
+                raise _open_error(error, asked) from error
             finally:
                 if not keep:
                     handle.close()
-        if self._lookup.file(ref, access):
-            raise ChangedError(f"{quoted(ref)} changes faster than it can be read; try again when it is at rest")
-        raise not_found(ref)
-
-    def _same_but_unsettled(self, row: Row, handle: Handle) -> bool:
-        """Whether the file was indexed so soon after its last modification that its signature vouches for nothing."""
-        return row.signature.endswith(b"?") and row.signature[:-1] == handle.state.signature
+        self._lookup.file(asked, access)
+        raise ChangedError(
+            f"{quoted(asked.shown)} changes faster than it can be read; try again when it is at rest"
+        )
 
     def _facts(self, row: Row, handle: Handle) -> _Facts:
         """MD5 and text facts of an open file: known for its signature, or computed from the same handle."""
         signature = handle.state.signature
         if signature != row.signature:
-            return _compute(handle)
+            facts, content = _compute(handle)
+            if content == row.content and handle.unchanged():
+                # Too young to be read by, but the row can be found by its MD5, and keeps it once settled.
+                self._engine.keep_text_facts(row, facts.md5, facts.text)
+            return facts
         cached = self._cache.get((row.key, signature))
         if cached is not None:
             return cached
@@ -274,7 +267,7 @@ class Reader:
         elif row.text is not None and row.text.md5 is not None:
             facts = self._stored(row)
         else:
-            facts = _compute(handle)
+            facts, _ = _compute(handle)
             if not handle.unchanged():
                 raise _Retry
             self._engine.keep_text_facts(row, facts.md5, facts.text)
@@ -301,6 +294,8 @@ class StoreFile(io.RawIOBase):
         path: Store path.
         size: Bytes.
     """
+
+    mode = "rb"
 
     def __init__(self, handle: Handle, path: str) -> None:
         super().__init__()
@@ -335,24 +330,56 @@ class StoreFile(io.RawIOBase):
         """Position in bytes."""
         return self._at
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # typeshed names a private protocol
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """Read bytes into a buffer; see `io.RawIOBase.readinto`.
 
         Raises:
             ChangedError: The file is no longer the version that was opened.
+            StoreUnavailableError: The store failed to read it.
         """
-        data = self._handle.read(self._at, min(len(buffer), max(0, self.size - self._at)))
-        if not self._handle.unchanged():
-            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again")
-        buffer[: len(data)] = data
-        self._at += len(data)
+        view = memoryview(buffer).cast("B")
+        data = self._next(len(view))
+        view[: len(data)] = data
         return len(data)
+
+    def readall(self) -> bytes:
+        """The rest of the file; raises as `readinto`."""
+        return self._next(self.size)
+
+    def _next(self, length: int) -> bytes:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        try:
+            data = self._handle.read(self._at, max(0, min(length, self.size - self._at)))
+            unchanged = self._handle.unchanged()
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"reading {quoted(self.path)} failed ({error.strerror or type(error).__name__}); try again"
+            ) from error
+        if not unchanged:
+            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again")
+        self._at += len(data)
+        return data
 
     def close(self) -> None:
         """Close it."""
         if not self.closed:
             self._handle.close()
         super().close()
+
+
+class OpenFile(io.BufferedReader):
+    """A `StoreFile` with a buffer.
+
+    Attributes:
+        path: Store path.
+        size: Bytes.
+    """
+
+    def __init__(self, raw: StoreFile) -> None:
+        super().__init__(raw, BUFFER)
+        self.path = raw.path
+        self.size = raw.size
 
 
 def check_count(name: str, value: object, least: int) -> None:
@@ -369,13 +396,17 @@ def check_count(name: str, value: object, least: int) -> None:
 
 def _check_reading(encoding: str | None, expect_hash: str | None) -> str | None:
     if expect_hash is not None and (not isinstance(expect_hash, str) or not _MD5.fullmatch(expect_hash)):
-        raise InvalidArgumentError(f"expect_hash is {quoted(expect_hash)}; pass the hash of an earlier page, 32 hex digits")
+        raise InvalidArgumentError(
+            f"expect_hash is {quoted(expect_hash)}; pass the hash of an earlier page, 32 hex digits"
+        )
     return None if encoding is None else normal_encoding(encoding)
 
 
 def _expect(facts: _Facts, expected: str | None) -> None:
     if expected is not None and facts.md5.hex() != expected.lower():
-        raise ChangedError("the file is another version than expect_hash names; start again from its first page")
+        raise ChangedError(
+            "the file is another version than expect_hash names; start again from its first page"
+        )
 
 
 def _bytes(handle: Handle, start: int, end: int) -> bytes:
@@ -385,32 +416,58 @@ def _bytes(handle: Handle, start: int, end: int) -> bytes:
     return data
 
 
-def _compute(handle: Handle) -> _Facts:
+def _compute(handle: Handle) -> tuple[_Facts, bytes]:
+    """The facts of an open file and the XXH3-128 of the same bytes."""
     size = handle.state.size
     if size <= SMALL_FILE:
-        data = handle.read(0, size + 1)
-        if len(data) != size:
-            raise _Retry
-        return _Facts(md5_of(data).digest(), scan_text(data))
+        data = _bytes(handle, 0, size)
+        return _Facts(md5_of(data).digest(), scan_text(data)), xxh3(data)
     hasher = md5_of()
     scanner = TextScanner()
-    for block in handle.blocks():
-        hasher.update(block)
-        scanner.feed(block)
-    return _Facts(hasher.digest(), scanner.finish())
+
+    def blocks() -> Iterator[bytes]:
+        for block in handle.blocks():
+            hasher.update(block)
+            scanner.feed(block)
+            yield block
+
+    content = xxh3_of_blocks(blocks())
+    return _Facts(hasher.digest(), scanner.finish()), content
 
 
-def _by_uuid(row: Row) -> str:
-    assert row.uuid is not None
-    return uuid_text(row.uuid)
+def _is_racy(row: Row, handle: Handle, attempt: int) -> bool:
+    """Whether a file was indexed so soon after its last modification that its signature proves nothing yet.
+
+    Once that time has passed a fresh look makes the signature one that facts can be kept for.
+    """
+    signature = handle.state.signature
+    return row.signature == signature + b"?" and (attempt > 0 or handle.settled().signature != signature)
 
 
-def _open_error(error: OSError, ref: object) -> Exception:
+def _check_content(asked: Asked, handle: Handle) -> None:
+    """What was asked for by its hash and is not the version that is indexed must still have that hash."""
+    if not isinstance(asked.ref, HashRef):
+        return
+    algorithm, digest = asked.ref.algorithm, asked.ref.digest
+    if algorithm == "xxh3":
+        found = xxh3_of_blocks(handle.blocks())
+    else:
+        hasher = md5_of() if algorithm == "md5" else sha256_of()
+        for block in handle.blocks():
+            hasher.update(block)
+        found = hasher.digest()
+    if found != digest:
+        raise _Retry
+
+
+def _open_error(error: OSError, asked: Asked) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return UnreadableError(f"{quoted(ref)} may not be read by this user; mend its permissions")
+        return UnreadableError(f"{quoted(asked.shown)} may not be read by this user; mend its permissions")
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return StoreUnavailableError("too many files are open in this process; close some and try again")
-    return StoreUnavailableError(f"reading {quoted(ref)} failed ({error.strerror or type(error).__name__}); try again")
+    return StoreUnavailableError(
+        f"reading {quoted(asked.shown)} failed ({error.strerror or type(error).__name__}); try again"
+    )
 
 
 def sequence_of(values: object, argument: str) -> Sequence[object]:
@@ -422,5 +479,3 @@ def sequence_of(values: object, argument: str) -> Sequence[object]:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InvalidArgumentError(f"{argument} takes a list, not {quoted(values)}")
     return values
-
-

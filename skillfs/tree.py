@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -21,10 +23,17 @@ from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Access
 from skillfs.reading import check_count
 
-__all__ = ["Tree", "TreeNode", "TreeRequest", "list_tree", "one_line"]
+__all__ = ["FileDetails", "Tree", "TreeNode", "TreeRequest", "list_tree", "one_line"]
 
-DESCRIPTION_WIDTH = 120
+DESCRIPTION_WIDTH = 72
 """Characters of a description that a drawing shows."""
+
+LONGEST_DESCRIPTION = 1_024
+"""Characters of a description that nested data holds; the specification allows no more."""
+
+MOST_LEVELS = 100
+"""How deep nested data and drawings go. JSON writers recurse: Python's gives up at some 500 levels of objects
+in lists, that of pydantic at 127. What lies deeper is listed side by side at the last level."""
 
 
 @dataclass(slots=True)
@@ -37,14 +46,14 @@ class TreeNode:
         name: Name; the store's title for the root.
         path: Store path.
         kind: Skill, folder or file.
-        children: What it holds, sorted by code point.
+        children: What it holds, sorted by code point. At level `MOST_LEVELS`, everything that lies below it.
         description: Of a skill.
         link: Of a link, the store path it points to.
-        counted: False for a folder that is only repeated to show where a later page goes on.
-        size: Bytes, with details.
+        continued: True for a folder that is on an earlier page, and repeated to show where this one goes on.
+        size: Bytes of a file, with details.
         characters: Characters of a text, with details.
         modified: With details.
-        hash: MD5 of a file, lower-case hex, with details.
+        hash: MD5 of a file, lower-case hex, with details; None where it cannot be read.
     """
 
     uuid: str
@@ -55,7 +64,7 @@ class TreeNode:
     children: list[TreeNode]
     description: str | None = None
     link: str | None = None
-    counted: bool = True
+    continued: bool = False
     size: int | None = None
     characters: int | None = None
     modified: datetime | None = None
@@ -71,9 +80,10 @@ class Tree:
         total: Entries below it that fit the request, on all pages.
         returned: Entries on this page.
         cursor: Pass it to get the next page; None on the last.
-        filtered: Whether patterns, depth or hiding left something out.
+        filtered: Whether patterns, kinds or hiding left something out.
         roots: Spellings of the store's root, for printing paths that can be passed back.
         details: Whether sizes, times and hashes were asked for.
+        overview: Whether only skills were asked for.
     """
 
     root: TreeNode
@@ -83,6 +93,7 @@ class Tree:
     filtered: bool
     roots: Sequence[str]
     details: bool
+    overview: bool
 
     @property
     def truncated(self) -> bool:
@@ -90,40 +101,55 @@ class Tree:
         return self.cursor is not None
 
     def __str__(self) -> str:
-        lines = [self._label(self.root)]
-        self._draw(self.root, "", lines)
-        if not self.returned:
-            lines.append("(nothing matches)" if self.filtered else "(empty)")
-        if self.cursor is not None:
-            lines.append(f'({self.returned} of {self.total} entries; go on with cursor "{self.cursor}")')
+        lines = [self._label(self.root, printable_path(self.root.path, self.roots).rstrip("/"))]
+        stack = [(child, self.root, "", at == 0) for at, child in enumerate(reversed(self.root.children))]
+        while stack:
+            node, above, indent, last = stack.pop()
+            below = node.path[len(above.path) + 1 :] if above.path else node.path
+            lines.append(f"{indent}{'└── ' if last else '├── '}{self._label(node, below)}")
+            indent += "    " if last else "│   "
+            stack.extend((child, node, indent, at == 0) for at, child in enumerate(reversed(node.children)))
+        lines.extend(self._remarks())
         return "\n".join(lines)
 
-    def _draw(self, node: TreeNode, indent: str, lines: list[str]) -> None:
-        stack = [(child, indent, at == 0) for at, child in enumerate(reversed(node.children))]
-        while stack:
-            child, indent, last = stack.pop()
-            lines.append(f"{indent}{'└── ' if last else '├── '}{self._label(child)}")
-            deeper = indent + ("    " if last else "│   ")
-            stack.extend((c, deeper, at == 0) for at, c in enumerate(reversed(child.children)))
+    def _remarks(self) -> Iterator[str]:
+        if self.cursor is not None:
+            yield f'({self.returned} of {self.total} entries; go on with cursor "{self.cursor}")'
+        elif self.returned:
+            return
+        elif self.total:
+            yield f"(no more entries; there are {self.total} in all)"
+        elif self.filtered:
+            yield "(nothing matches)"
+        elif not self.overview:
+            yield "(empty)"
+        elif self.root.kind != Kind.SKILL:
+            yield "(no skills)"
 
-    def _label(self, node: TreeNode) -> str:
-        name = quote_name(node.name) + ("" if node.kind == Kind.FILE else "/")
+    def _label(self, node: TreeNode, below: str) -> str:
+        label = _shown(below) + ("" if node.kind == Kind.FILE else "/")
         if node.link is not None:
-            name += f" -> {quote_name(printable_path(node.link, self.roots))}"
+            label += f" -> {_shown(printable_path(node.link, self.roots))}"
         if node.kind == Kind.SKILL:
-            name += f"  [skill {node.uuid}]"
-            if node.description:
-                name += f"  {one_line(node.description)}"
-        if not node.counted:
-            name += "  (continued)"
+            label += f"  [skill {node.uuid}]"
+            if node.description and not node.continued:
+                label += f"  {one_line(node.description)}"
+        if node.continued:
+            label += "  (continued)"
         if self.details and node.kind == Kind.FILE:
             count = "" if node.characters is None else f", {node.characters} characters"
             when = "" if node.modified is None else f", {node.modified:%Y-%m-%d %H:%M}"
-            name += f"  ({node.size} bytes{count}{when})"
-        return name
+            label += f"  ({node.size} bytes{count}{when})"
+        return label
 
     def to_dict(self) -> dict[str, Any]:
-        """The tree as nested values that JSON can hold."""
+        """The tree as nested values that JSON can hold.
+
+        The root's own fields (`uuid`, `id`, `name`, `path`, `kind`, `children`, of a skill `description`)
+        with `total`, `returned`, `truncated` and `cursor`. Links have `link`, folders repeated from an
+        earlier page `continued`; with details there are `size`, `characters`, `modified` (ISO 8601), `hash`
+        (MD5).
+        """
         return {
             **self._dict(self.root),
             "total": self.total,
@@ -141,21 +167,44 @@ class Tree:
             "kind": str(node.kind),
         }
         if node.description is not None:
-            result["description"] = node.description
+            result["description"] = one_line(node.description, LONGEST_DESCRIPTION)
         if node.link is not None:
             result["link"] = printable_path(node.link, self.roots)
+        if node.continued:
+            result["continued"] = True
         if self.details:
             result["size"] = node.size
             result["characters"] = node.characters
             result["modified"] = None if node.modified is None else node.modified.isoformat()
             result["hash"] = node.hash
         if node.kind != Kind.FILE:
+            # No deeper than MOST_LEVELS: that is how a page was grown.
             result["children"] = [self._dict(child) for child in node.children]
         return result
 
 
+class FileDetails(NamedTuple):
+    """What a listing with details says of a file; all from one opening of it.
+
+    Attributes:
+        size: Bytes.
+        modified: Nanoseconds since the epoch.
+        md5: Lower-case hex; None where the file cannot be read.
+        characters: None where it is no text.
+    """
+
+    size: int | None
+    modified: int
+    md5: str | None
+    characters: int | None
+
+
 class TreeRequest(NamedTuple):
-    """What of a folder is listed; see `SkillFileSystem.skill_tree`."""
+    """What of a folder is listed; see `SkillFileSystem.skill_tree`.
+
+    Attributes:
+        overview: List skills, and the folders that lead to them, but nothing that they hold.
+    """
 
     depth: int | None = None
     files: bool = True
@@ -169,10 +218,28 @@ class TreeRequest(NamedTuple):
 
 
 class _Item(NamedTuple):
+    """An entry below the listed folder.
+
+    Attributes:
+        order: Path below the listed folder with NUL for `/`, so that it sorts by component.
+        path: Store path.
+        node: Its row.
+        target: What it points to, of a link.
+        dotted: Whether a name on the way to it, from the skill or the listed folder down, starts with a dot.
+        foreign: Whether it is shown only because it leads to something: a folder in a skill that is not
+            allowed, or on the way to it.
+    """
+
     order: str
     path: str
     node: NodeRow
     target: Row | None
+    dotted: bool
+    foreign: bool
+
+    @property
+    def is_folder(self) -> bool:
+        return (self.node.kind if self.target is None else self.target.kind) != RowKind.FILE
 
 
 def one_line(text: str, width: int = DESCRIPTION_WIDTH) -> str:
@@ -182,6 +249,14 @@ def one_line(text: str, width: int = DESCRIPTION_WIDTH) -> str:
     return cut if cut.isprintable() else quote_name(cut)
 
 
+def _shown(path: str) -> str:
+    """A name as a drawing shows it; one that could pass for more than a name is quoted."""
+    shown = quote_name(path)
+    if not shown.startswith('"') and ("  " in path or " -> " in path):
+        shown = '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return shown
+
+
 def list_tree(
     catalog: Catalog,
     row: Row,
@@ -189,7 +264,7 @@ def list_tree(
     request: TreeRequest,
     title: str,
     roots: Sequence[str],
-    details_of: Callable[[str], tuple[str, int | None]],
+    details_of: Callable[[str], FileDetails | None],
 ) -> Tree:
     """List a folder.
 
@@ -200,7 +275,8 @@ def list_tree(
         request: What of it is listed.
         title: Name of the root.
         roots: Spellings of the store's root.
-        details_of: Gives MD5 and characters of a file by UUID; asked for the files of the page only.
+        details_of: Gives the details of a file by UUID, None when it cannot be read; asked for the files of
+            the page only.
 
     Raises:
         InvalidArgumentError: An argument of the request is malformed.
@@ -211,114 +287,142 @@ def list_tree(
         check_count("limit", request.limit, 1)
     include = compile_globs(request.include, argument="include")
     exclude = compile_globs(request.exclude, argument="exclude")
-    after = _decode_cursor(request.cursor)
-    nodes = catalog.overview() if request.overview else catalog.subtree(row.key, request.depth)
-    items = _visible(catalog, row, nodes, access)
-    if request.overview and request.depth is not None:
-        items = [item for item in items if item.path.count("/") < request.depth]
+    after = _decode_cursor(request.cursor, row)
+    items = _visible(catalog, row, request, access)
     before = len(items)
-    items = _wanted(row, items, request, include, exclude)
     items.sort()
-    start = 0
-    if after is not None:
-        start = next((at for at, item in enumerate(items) if item.order > after), len(items))
+    items = _wanted(catalog, items, request, include, exclude)
+    start = 0 if after is None else bisect_right(items, after, key=_order)
     stop = len(items) if request.limit is None else min(len(items), start + request.limit)
     page = items[start:stop]
-    cursor = _encode_cursor(page[-1].order) if stop < len(items) and page else None
-    root = _root_node(catalog, row, title)
-    _grow(catalog, row, root, items, start, page, request, details_of)
+    cursor = _encode_cursor(page[-1].order, row) if page and stop < len(items) else None
+    root = _root_node(catalog, row, title, access)
+    _grow(catalog, row, root, items[:start], page, details_of if request.details else None)
     filtered = len(items) < before or include is not None or exclude is not None
-    return Tree(root, len(items), len(page), cursor, filtered, tuple(roots), request.details)
+    return Tree(
+        root, len(items), len(page), cursor, filtered, tuple(roots), request.details, request.overview
+    )
 
 
-def _visible(catalog: Catalog, row: Row, nodes: list[NodeRow], access: Access) -> list[_Item]:
+def _order(item: _Item) -> str:
+    return item.order
+
+
+def _visible(catalog: Catalog, row: Row, request: TreeRequest, access: Access) -> list[_Item]:
+    """What the caller may see below the folder, hidden names included, in no order."""
+    free = not access.restricted or (row.skill is not None and access.allows(row.skill.path))
+    # What leads to something allowed can only be told with all that lies below.
+    depth = request.depth if free else None
+    nodes = catalog.overview() if request.overview else catalog.subtree(row.key, depth)
+    base = len(row.path) + 1 if row.path else 0
     items = []
-    at: dict[int, tuple[str, str | None]] = {row.key: (row.path, None if row.skill is None else row.skill.path)}
+    allowed: dict[str | None, bool] = {}
+    at: dict[int, tuple[str, str | None, bool]] = {
+        row.key: (row.path + "/" if row.path else "", None if row.skill is None else row.skill.path, False)
+    }
     for node in nodes:
         above = at.get(node.parent)
         if above is None:
             continue
-        path = f"{above[0]}/{node.name}" if above[0] else node.name
-        skill = path if node.kind == RowKind.SKILL else above[1]
-        if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-            at[node.key] = (path, skill)
+        prefix, skill, dotted = above
+        path = prefix + node.name
+        kind = node.kind
+        if kind == RowKind.SKILL:
+            skill, dotted = path, False
+        elif skill is not None and not dotted:
+            dotted = node.name.startswith(".")
+        if kind <= RowKind.SKILL:
+            at[node.key] = (path + "/", skill, dotted)
         if node.visible == Visibility.HIDDEN:
             continue
-        if access.sets and not (access.allows(skill) if skill is not None else access.leads(path)):
-            continue
+        foreign = False
+        if not free:
+            where = skill if skill is not None or kind <= RowKind.SKILL else path
+            if where not in allowed:
+                allowed[where] = where is not None and access.allows(where)
+            foreign = not allowed[where]
+            if foreign and kind > RowKind.SKILL:
+                continue
         target = None
-        if node.kind == RowKind.LINK:
+        if kind == RowKind.LINK:
             assert node.target is not None
             target = catalog.by_path(tuple(node.target.split("/")) if node.target else ())
             if target is None or not access.sees(target):
                 continue
-        items.append(_Item(path.replace("/", "\0"), path, node, target))
-    if access.sets:
+        items.append(_Item(path[base:].replace("/", "\0"), path, node, target, dotted, foreign))
+    if not free:
         items = _leading(items)
+        if request.depth is not None:
+            depth = request.depth
+    if depth is not None and (request.overview or not free):
+        items = [item for item in items if item.order.count("\0") < depth]
     return items
 
 
 def _leading(items: list[_Item]) -> list[_Item]:
-    """Without the folders on the way to nothing that is left."""
-    needed = set()
+    """Without the folders that lead to nothing that is allowed."""
+    needed: set[str] = set()
     for item in items:
-        if item.node.visible == Visibility.IN_SKILL:
-            path = item.path
-            while path and path not in needed:
-                needed.add(path)
-                path = path.rpartition("/")[0]
-    return [item for item in items if item.path in needed]
+        if not item.foreign:
+            _add_with_above(item.order, needed)
+    return [item for item in items if item.order in needed]
+
+
+def _add_with_above(order: str, orders: set[str]) -> None:
+    while order and order not in orders:
+        orders.add(order)
+        order = order.rpartition("\0")[0]
 
 
 def _wanted(
-    row: Row, items: list[_Item], request: TreeRequest, include: Glob | None, exclude: Glob | None
+    catalog: Catalog, items: list[_Item], request: TreeRequest, include: Glob | None, exclude: Glob | None
 ) -> list[_Item]:
-    base = len(row.path) + 1 if row.path else 0
-    skills = [item.path for item in items if item.node.kind == RowKind.SKILL]
+    """Of sorted items those that the request asks for, with the folders that lead to them."""
     if request.files and request.hidden and include is None and exclude is None:
         return items
-    leads = {path for skill in skills for path in _above(skill)} | set(skills)
+    leads: set[str] = set()
+    if not request.hidden:
+        for item in items:
+            if item.node.kind == RowKind.SKILL or (item.dotted and _leads_on(catalog, item, request)):
+                _add_with_above(item.order, leads)
     chosen: list[_Item] = []
-    shut: set[str] = set()
-    for item in sorted(items):
-        path = item.path
-        is_folder = (item.target.kind if item.target is not None else item.node.kind) != RowKind.FILE
-        if any(above in shut for above in _above(path)):
+    matching: set[str] = set()
+    shut = "\0"  # what starts with it lies in a folder that was left out; no order starts so
+    for item in items:
+        order = item.order
+        if order.startswith(shut):
             continue
-        in_skill = item.node.visible == Visibility.IN_SKILL
-        if not request.hidden and in_skill and item.node.name.startswith(".") and path not in leads:
-            shut.add(path)
+        is_folder = item.is_folder
+        if item.dotted and not request.hidden and order not in leads:
             continue
-        if exclude is not None and exclude(path[base:], is_folder):
-            shut.add(path)
+        path = order.replace("\0", "/")
+        if exclude is not None and exclude(path, is_folder):
+            shut = order + "\0"
             continue
         if not request.files and not is_folder:
             continue
         chosen.append(item)
-    if include is None:
-        return chosen
-    matching = {
-        item.path
-        for item in chosen
-        if include(item.path[base:], (item.target.kind if item.target is not None else item.node.kind) != RowKind.FILE)
-    }
-    needed = matching | {above for path in matching for above in _above(path)}
-    return [item for item in chosen if item.path in needed]
+        if include is not None and include(path, is_folder):
+            _add_with_above(order, matching)
+    return chosen if include is None else [item for item in chosen if item.order in matching]
 
 
-def _above(path: str) -> list[str]:
-    found = []
-    while (path := path.rpartition("/")[0]) != "":
-        found.append(path)
-    return found
+def _leads_on(catalog: Catalog, item: _Item, request: TreeRequest) -> bool:
+    """Whether a folder below which the depth cuts leads to a skill."""
+    if item.node.kind != RowKind.FOLDER or item.order.count("\0") + 1 != request.depth:
+        return False
+    return any(node.kind == RowKind.SKILL for node in catalog.subtree(item.node.key))
 
 
-def _root_node(catalog: Catalog, row: Row, title: str) -> TreeNode:
+def _root_node(catalog: Catalog, row: Row, title: str, access: Access) -> TreeNode:
     assert row.uuid is not None
     assert row.id is not None
     node = TreeNode(uuid_text(row.uuid), row.id, row.name or title, row.path, kind_of(row.kind), [])
     if row.kind == RowKind.SKILL:
-        node.description = _description(catalog, row.key)
+        if access.allows(row.path):
+            node.description = _description(catalog, row.key)
+        else:
+            node.kind = Kind.FOLDER
     return node
 
 
@@ -331,30 +435,28 @@ def _grow(
     catalog: Catalog,
     row: Row,
     root: TreeNode,
-    items: list[_Item],
-    start: int,
+    earlier: list[_Item],
     page: list[_Item],
-    request: TreeRequest,
-    details_of: Callable[[str], tuple[str, int | None]],
+    details_of: Callable[[str], FileDetails | None] | None,
 ) -> None:
-    nodes = {row.path: root}
-    if start and page:
-        earlier = {item.path: item for item in items[:start]}
-        for path in reversed(_above(page[0].path)):
-            if path in earlier and path not in nodes:
-                node = _node(catalog, earlier[path], request, details_of)
-                node.counted = False
-                nodes[path] = node
-                nodes[path.rpartition("/")[0]].children.append(node)
-    for item in page:
-        node = _node(catalog, item, request, details_of)
-        nodes[item.path] = node
-        nodes[item.path.rpartition("/")[0]].children.append(node)
+    """Hang a page's entries under the root, and first the folders of earlier pages that they lie in."""
+    under = {"": root}
+    shown = page
+    if earlier and page:
+        above: set[str] = set()
+        _add_with_above(page[0].order.rpartition("\0")[0], above)
+        repeated = [item for item in earlier if item.order in above]
+        shown = repeated + page
+    for number, item in enumerate(shown):
+        node = _node(catalog, item, details_of)
+        node.continued = number < len(shown) - len(page)
+        holder = under[item.order.rpartition("\0")[0]]
+        holder.children.append(node)
+        if item.node.kind <= RowKind.SKILL:
+            under[item.order] = node if item.order.count("\0") < MOST_LEVELS - 1 else holder
 
 
-def _node(
-    catalog: Catalog, item: _Item, request: TreeRequest, details_of: Callable[[str], tuple[str, int | None]]
-) -> TreeNode:
+def _node(catalog: Catalog, item: _Item, details_of: Callable[[str], FileDetails | None] | None) -> TreeNode:
     row = item.target
     source: Row | NodeRow = item.node if row is None else row
     assert source.uuid is not None
@@ -364,28 +466,48 @@ def _node(
         source.id,
         item.node.name,
         item.path,
-        kind_of(source.kind),
+        Kind.FOLDER if item.foreign else kind_of(source.kind),
         [],
         link=None if row is None else row.path,
     )
-    if source.kind == RowKind.SKILL:
+    if node.kind == Kind.SKILL:
         node.description = _description(catalog, source.key)
-    if request.details:
+    if details_of is not None:
         node.modified = time_of(source.modified)
-        if source.kind == RowKind.FILE:
+        if node.kind == Kind.FILE:
+            found = details_of(node.uuid)
             node.size = source.size
-            node.hash, node.characters = details_of(node.uuid)
+            if found is not None:
+                node.size, node.hash, node.characters = found.size, found.md5, found.characters
+                node.modified = time_of(found.modified)
     return node
 
 
-def _encode_cursor(order: str) -> str:
-    return base64.urlsafe_b64encode(order.encode()).decode().rstrip("=")
+def _encode_cursor(order: str, row: Row) -> str:
+    position = order.encode()
+    return base64.urlsafe_b64encode(_check(position, row) + position).decode().rstrip("=")
 
 
-def _decode_cursor(cursor: str | None) -> str | None:
+def _decode_cursor(cursor: str | None, row: Row) -> str | None:
+    """The position behind which a page starts.
+
+    Raises:
+        InvalidArgumentError: It is no cursor, or one of another folder.
+    """
     if cursor is None:
         return None
     try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (TypeError, ValueError, binascii.Error, AttributeError):
-        raise InvalidArgumentError(f"cursor {quoted(cursor)} is none; pass the one that a tree gave, unchanged") from None
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        order = data[4:].decode()
+    except (TypeError, ValueError, binascii.Error):
+        data, order = b"", ""
+    if not order or data[:4] != _check(data[4:], row):
+        raise InvalidArgumentError(
+            f"cursor {quoted(cursor)} is none of this folder's; pass one unchanged, with the folder it is of"
+        )
+    return order
+
+
+def _check(position: bytes, row: Row) -> bytes:
+    """What tells a cursor from other text, and from one of another folder; no secret."""
+    return zlib.crc32(position, zlib.crc32(row.uuid or b"")).to_bytes(4, "big")

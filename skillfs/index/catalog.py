@@ -14,7 +14,18 @@ from typing import Any, NamedTuple
 from skillfs.core.model import Place
 from skillfs.index.database import Database
 
-__all__ = ["ROOT", "Catalog", "NodeRow", "Row", "RowKind", "SkillFolder", "TextRow", "Visibility"]
+__all__ = [
+    "ROOT",
+    "Catalog",
+    "NodeRow",
+    "Row",
+    "RowKind",
+    "SkillFolder",
+    "TextRow",
+    "Visibility",
+    "decode_place",
+    "encode_place",
+]
 
 ROOT = 1
 """Key of the root folder's row."""
@@ -114,7 +125,10 @@ class NodeRow(NamedTuple):
     target: str | None
 
 
-_NODE = "e.key, e.parent, e.name, e.kind, e.visible, e.id, e.uuid, e.signature, e.size, e.modified, e.content, e.target"
+_NODE = (
+    "e.key, e.parent, e.name, e.kind, e.visible, e.id, e.uuid, e.signature, "
+    "e.size, e.modified, e.content, e.target"
+)
 _FINAL = (
     "e{n}.key, e{n}.kind, e{n}.visible, e{n}.id, e{n}.uuid, e{n}.signature, e{n}.size, e{n}.modified, "
     "e{n}.content, e{n}.target, t.key, t.md5, t.encoding, t.characters, t.lines, t.reason, t.reason_at"
@@ -131,7 +145,8 @@ def _path_query(depth: int) -> str:
     )
     final = _FINAL.format(n=depth)
     return (
-        f"SELECT {final}{levels} FROM entry e0 {joins} LEFT JOIN text t ON t.key=e{depth}.key WHERE e0.key={ROOT}"
+        f"SELECT {final}{levels} FROM entry e0 {joins} LEFT JOIN text t ON t.key=e{depth}.key "
+        f"WHERE e0.key={ROOT}"
     )
 
 
@@ -151,7 +166,8 @@ def encode_place(place: Place) -> str:
     return f"{place.root}:{place.path}"
 
 
-def _decode_place(target: str) -> Place:
+def decode_place(target: str) -> Place:
+    """The place that `encode_place` wrote."""
     root, _, path = target.partition(":")
     return Place(int(root), path)
 
@@ -184,13 +200,13 @@ class Catalog:
         if kind == RowKind.SKILL:
             skill = SkillFolder(row[0], row[4], path)
         if kind != RowKind.LINK and row[9] is not None:
-            place = _decode_place(row[9])
+            place = decode_place(row[9])
         for level in range(depth - 1, -1, -1):
             at = _FINAL_COLUMNS + 4 * level
             if skill is None and row[at + 1] == RowKind.SKILL:
                 skill = SkillFolder(row[at], row[at + 2], "/".join(parts[:level]))
             if place is None and row[at + 3] is not None:
-                above = _decode_place(row[at + 3])
+                above = decode_place(row[at + 3])
                 below = "/".join(parts[level:])
                 place = Place(above.root, f"{above.path}/{below}" if above.path else below)
         return _row(row, path, skill, place or Place(0, path))
@@ -220,7 +236,7 @@ class Catalog:
             if kind == RowKind.SKILL:
                 skill = SkillFolder(level, uuid, "/".join(names))
             if target is not None and kind != RowKind.LINK:
-                place = _decode_place(target)
+                place = decode_place(target)
         return _row(rows[0], "/".join(names), skill, place)
 
     def by_id(self, number: int) -> Row | None:
@@ -228,7 +244,9 @@ class Catalog:
         if not 0 <= number < 1 << 63:
             return None
         found = self.read("SELECT key FROM entry WHERE id=?", (number,))
-        return self.by_key(found[0][0]) if found else None
+        row = self.by_key(found[0][0]) if found else None
+        # Between the two questions a writer may have given the key to another entry.
+        return row if row is not None and row.id == number else None
 
     def by_uuid(self, uuid: bytes, number: int) -> Row | None:
         """The entry with this UUID.
@@ -238,9 +256,11 @@ class Catalog:
             number: The id that follows from it; entries whose number was taken have one of the next.
         """
         # Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
-        for key, found in self.read("SELECT key, uuid FROM entry WHERE id BETWEEN ? AND ? ORDER BY id", (number, number + 64)):
+        nearby = "SELECT key, uuid FROM entry WHERE id BETWEEN ? AND ? ORDER BY id"
+        for key, found in self.read(nearby, (number, number + 64)):
             if found == uuid:
-                return self.by_key(key)
+                row = self.by_key(key)
+                return row if row is not None and row.uuid == uuid else None
         return None
 
     def by_content(self, algorithm: str, digest: bytes) -> list[int]:
@@ -253,13 +273,15 @@ class Catalog:
         return [key for (key,) in self.read(sql, (digest,))]
 
     def hashed(self, algorithm: str) -> tuple[int, int]:
-        """For how many of the visible files a hash is known, and how many there are."""
+        """For how many of the files that can be read a hash is known, and how many there are."""
         known = {
             "xxh3": "SELECT count(*) FROM entry WHERE kind=2 AND content IS NOT NULL",
             "md5": "SELECT count(*) FROM text WHERE md5 IS NOT NULL",
             "sha256": "SELECT count(*) FROM sha256",
         }[algorithm]
-        return self.read(known)[0][0], self.read("SELECT count(*) FROM entry WHERE kind=2")[0][0]
+        # What cannot be read has no hash at all, and none to wait for.
+        total = "SELECT count(*) FROM entry WHERE kind=2 AND content IS NOT NULL"
+        return self.read(known)[0][0], self.read(total)[0][0]
 
     def deepest(self, parts: Sequence[str]) -> tuple[Row, int]:
         """The last row on the way to a path, and how many components lead to it."""
@@ -310,7 +332,7 @@ class Catalog:
         return sorted((n for n in nodes.values() if n.key != ROOT), key=lambda n: paths[n.key].count("/"))
 
     def with_paths(self, keys: Iterable[int] | str) -> dict[int, str]:
-        """Paths of many entries at once.
+        """Paths of many entries at once, and of the folders above them.
 
         Args:
             keys: The keys, or a query that selects them.
@@ -360,14 +382,39 @@ class Catalog:
         rows = self.read("SELECT digest FROM sha256 WHERE key=?", (key,))
         return rows[0][0] if rows else None
 
-    def problems(self) -> list[tuple[int, str, str, str, str]]:
-        """Folder key, name in it, code, severity and message of what scans found wrong with names and links."""
-        return self.read("SELECT folder, name, code, severity, message FROM problem")
+    def problems(self, skill: int | None = None) -> list[tuple[int, str, str, str, str]]:
+        """Folder key, name in it, code, severity and message of what is wrong with names and links.
 
-    def counts(self) -> dict[str, int]:
-        """How many skills, visible folders and files, and bytes there are."""
+        Args:
+            skill: Key of a skill, for what concerns it alone and no skill nested in it; None for everything.
+        """
+        if skill is None:
+            return self.read("SELECT folder, name, code, severity, message FROM problem")
+        return self.read(
+            "WITH RECURSIVE down (key) AS (VALUES (?) UNION ALL SELECT e.key FROM down CROSS JOIN entry e "
+            "ON e.parent=down.key WHERE e.kind=0) "
+            "SELECT folder, name, code, severity, message FROM down CROSS JOIN problem ON folder=down.key",
+            (skill,),
+        )
+
+    def counts(self, skills: Sequence[int] | None = None) -> dict[str, int]:
+        """How many skills, visible folders and files, and bytes there are.
+
+        Args:
+            skills: Keys of skills, none below another, to count only these and what they hold.
+        """
+        if skills is None:
+            among = "entry e WHERE"
+        else:
+            seed = ",".join(f"({key})" for key in skills) or "(NULL)"
+            among = (
+                f"(WITH RECURSIVE down (key) AS (VALUES {seed} UNION ALL SELECT c.key FROM down "
+                "CROSS JOIN entry c ON c.parent=down.key) SELECT key FROM down) d "
+                "CROSS JOIN entry e ON e.key=d.key WHERE"
+            )
         rows = self.read(
-            "SELECT kind, count(*), coalesce(sum(size), 0) FROM entry WHERE visible > 0 AND kind < 3 GROUP BY kind"
+            f"SELECT e.kind, count(*), coalesce(sum(e.size), 0) FROM {among} "
+            "e.visible > 0 AND e.kind < 3 GROUP BY e.kind"
         )
         by_kind = {kind: (count, size) for kind, count, size in rows}
         return {

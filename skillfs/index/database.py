@@ -1,9 +1,9 @@
 """The two SQLite files of an index, and the connections to them.
 
-`identity` holds what cannot be computed again: which entry is where although it was born elsewhere, and what was
-removed when. It is written through to the disk at each commit. `facts` holds everything else: rows about
-signatures that a scan rebuilds. One transaction covers both; SQLite commits attached files one after the other,
-`identity` first, so a crash between the two leaves facts that the next check compares and mends.
+`identity` holds what cannot be computed again: which entry is where although it was born elsewhere, and what
+was removed when. It is written through to the disk at each commit. `facts` holds everything else: rows about
+signatures that a scan rebuilds. One transaction covers both; SQLite commits attached files one after the
+other, `identity` first, so a crash between the two leaves facts that the next check compares and mends.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError
 
@@ -28,7 +30,7 @@ APPLICATION_ID = 0x534B4653  # "SKFS"
 IDENTITY_VERSION = 1
 FACTS_VERSION = 1
 BUSY_SECONDS = 120.0
-"""How long a writer waits for another process: a first opening of a large store holds the lock for its length."""
+"""How long a writer waits for another process: a first opening of a large store holds the lock throughout."""
 
 IDENTITY_SCHEMA = """
 CREATE TABLE identity (
@@ -88,6 +90,7 @@ CREATE TABLE facts.change (
     old_path TEXT,
     skill BLOB,
     skill_path TEXT,
+    old_skill BLOB,
     old_skill_path TEXT,
     content BLOB,
     old_content BLOB
@@ -111,16 +114,55 @@ class IndexWarning(UserWarning):
     """The index is not kept where it should be; the message says why and what follows."""
 
 
-class _Kept(threading.local):
-    """The connection of one thread; closed with it."""
+class _Connection:
+    """A connection that is closed with the thread it belongs to, but never on the other side of a fork."""
 
-    connection: sqlite3.Connection | None = None
-    owner: tuple[int, int] = (0, 0)
+    __slots__ = ("connection", "generation", "pid")
 
-    def __del__(self) -> None:
-        if self.connection is not None and self.owner[0] == os.getpid():
+    def __init__(self, connection: sqlite3.Connection, generation: int) -> None:
+        self.connection = connection
+        self.generation = generation
+        self.pid = os.getpid()
+
+    def close(self) -> None:
+        if self.pid != os.getpid():
+            _leaked.append(self.connection)
+        else:
             with contextlib.suppress(sqlite3.Error):
                 self.connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_leaked: list[sqlite3.Connection] = []
+_databases: WeakSet[Database] = WeakSet()
+_held_for_fork: list[threading.RLock] = []
+
+
+def _hold_writers() -> None:
+    """Before a fork: SQLite keeps locks in memory too, where a copied one is never released."""
+    for database in list(_databases):
+        lock = database._guard()
+        lock.acquire()
+        _held_for_fork.append(lock)
+
+
+def _release_writers() -> None:
+    while _held_for_fork:
+        _held_for_fork.pop().release()
+
+
+# The child's databases get new locks at their first use.
+os.register_at_fork(
+    before=_hold_writers, after_in_parent=_release_writers, after_in_child=_held_for_fork.clear
+)
+
+
+class _Kept(threading.local):
+    """What one thread keeps."""
+
+    held: _Connection | None = None
 
 
 class Database:
@@ -134,10 +176,11 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._generation = 0
-        self._shared: sqlite3.Connection | None = None
+        self._shared: _Connection | None = None
         self._kept = _Kept()
         self._pid = os.getpid()
         self._files: tuple[int, ...] = ()
+        _databases.add(self)
         if path is not None:
             self._prepare_folder(path)
         self._open_first()
@@ -156,31 +199,44 @@ class Database:
 
     def connection(self) -> sqlite3.Connection:
         """The calling thread's connection; in memory, the one that all threads share."""
+        held = self._kept.held
+        if held is not None and held.generation == self._generation and self._pid == os.getpid():
+            return held.connection
+        return self._own_connection()
+
+    def _own_connection(self) -> sqlite3.Connection:
+        with self._guard():
+            if self.path is None:
+                if self._shared is None:
+                    self._shared = _Connection(self._connect(), self._generation)
+                    self._create(self._shared.connection)
+                held = self._shared
+            else:
+                held = _Connection(self._connect(), self._generation)
+            self._kept.held = held
+            return held.connection
+
+    def _guard(self) -> threading.RLock:
+        """This process's own lock."""
         if self._pid != os.getpid():
-            self._forked()
-        if self.path is None:
-            if self._shared is None:
-                self._shared = self._connect()
-                self._create(self._shared)
-            return self._shared
-        kept = self._kept
-        owner = (self._pid, self._generation)
-        if kept.connection is None or kept.owner != owner:
-            kept.connection = self._connect()
-            kept.owner = owner
-        return kept.connection
+            # Another thread of the parent may have held the lock, and will not let it go here.
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._generation += 1
+            self._shared = None
+        return self._lock
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
         """Run one query and return its rows."""
         if self.path is None:
-            with self._lock:
+            with self._guard():
                 return self.connection().execute(sql, parameters).fetchall()
         return self.connection().execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction over both files; waits for other writers, commits at the end, rolls back on error."""
-        with self._lock:
+        """One transaction over both files; waits for other writers, rolls back on error."""
+        with self._guard():
             connection = self.connection()
             try:
                 # A deferred BEGIN fails at its first write after another's commit, whatever the timeout.
@@ -200,21 +256,31 @@ class Database:
                 raise
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold this process's own lock over several reads of an index in memory."""
+    def snapshot(self) -> Iterator[None]:
+        """Let several reads of this thread see the same state of the index."""
         if self.path is None:
-            with self._lock:
+            with self._guard():
                 yield
-        else:
+            return
+        connection = self.connection()
+        if connection.in_transaction:
             yield
+            return
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("COMMIT")
 
     def try_write(self, statements: list[tuple[str, list[tuple[Any, ...]]]]) -> bool:
-        """Run statements in one transaction unless another writer is busy now; never waits.
+        """Run statements in one transaction unless another writer is busy now; never waits, never fails.
 
         Returns:
             Whether they were committed.
         """
-        if not self._lock.acquire(blocking=False):
+        lock = self._guard()
+        if not lock.acquire(blocking=False):
             return False
         try:
             connection = self.connection()
@@ -226,27 +292,25 @@ class Database:
                 for sql, rows in statements:
                     connection.executemany(sql, rows)
                 connection.execute("COMMIT")
-            except sqlite3.OperationalError as error:
-                if connection.in_transaction:
+            except sqlite3.Error:
+                # Busy, most likely; and damage is for the next check to mend, not for a reader.
+                with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
-                if _is_busy(error) or "readonly" in str(error):
-                    return False
-                raise
+                return False
             finally:
                 connection.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
             return True
         finally:
-            self._lock.release()
+            lock.release()
 
     def close(self) -> None:
         """Close this thread's connection and let the others be opened anew."""
-        with self._lock:
+        with self._guard():
             self._generation += 1
-            for connection in (self._kept.connection, self._shared):
-                if connection is not None:
-                    with contextlib.suppress(sqlite3.Error):
-                        connection.close()
-            self._kept.connection = self._shared = None
+            for held in (self._kept.held, self._shared):
+                if held is not None:
+                    held.close()
+            self._kept.held = self._shared = None
 
     # -- opening, repair -----------------------------------------------------------------------------------
 
@@ -259,26 +323,37 @@ class Database:
         self.close()
         self._open_first()
 
-    def recovering(self, work: Callable[[], T], error: sqlite3.DatabaseError) -> T:
-        """Set damaged files aside, start anew, and do the work again that ran into the damage.
+    def recovering(self, work: Callable[[], T], error: Exception) -> T:
+        """Make the index usable again, empty where need be, and do the work that ran into an error.
+
+        Damaged files are set aside and begun anew. Where files cannot be written any more, the index goes on
+        in memory.
+
+        Args:
+            work: Fills the index and does what failed.
+            error: What it failed with.
 
         Raises:
-            sqlite3.DatabaseError: The error was no damage: it is raised again.
+            Exception: Neither was the matter: the error is raised again.
         """
-        if not _is_damage(error):
-            raise error
-        with self._lock:
-            self.close()
-            if self.path is None or not self.replaced():
-                self._set_aside(identity=_damaged(self.identity_path), facts=True)
-            self._open_first()
+        with self._guard():
+            damaged = _is_damage(error)
+            if not damaged and _is_unwritable(error) and self.path is not None:
+                self._fall_back(str(error))
+            elif damaged or (not isinstance(error, sqlite3.Error) and _damaged(self.path)):
+                replaced = self.replaced()
+                self.close()
+                if not replaced:
+                    self._set_aside(identity=_damaged(self.identity_path), facts=True)
+                self._open_first()
+            else:
+                raise error
         return work()
 
     def _open_first(self) -> None:
         """Open, creating or replacing what is missing, foreign or of another schema."""
         try:
-            connection = self.connection()
-            self._create(connection)
+            self._create(self.connection())
         except sqlite3.DatabaseError as error:
             if self.path is None:
                 raise
@@ -290,11 +365,17 @@ class Database:
                 self._fall_back(str(error))
             else:
                 raise
+        for file in (self.path, self.identity_path):
+            if file is not None and not os.access(file, os.W_OK):
+                self._fall_back("it may only be read")
         self._files = self._inodes()
 
     def _prepare_folder(self, path: Path) -> None:
-        if path.is_dir():
-            raise InvalidArgumentError("index takes the path of a file, and this is a folder; add a file name")
+        try:
+            if stat.S_ISDIR(path.stat().st_mode):
+                raise InvalidArgumentError("index takes the path of a file, and this is a folder; add a name")
+        except OSError:
+            pass  # whatever is wrong with it, making its folder or opening it says so
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -327,7 +408,8 @@ class Database:
                 connection.execute("PRAGMA facts.journal_mode=WAL")
                 connection.execute("PRAGMA main.synchronous=FULL")
                 connection.execute("PRAGMA facts.synchronous=NORMAL")
-                connection.execute("PRAGMA facts.mmap_size=268435456")
+                # No mmap_size: a file that is cut short under a mapping ends the process (SIGBUS), and all
+                # that mapping it gains is 0.5 µs of the 11 that a look-up takes.
             connection.execute("PRAGMA facts.cache_size=-8000")
             connection.execute("PRAGMA temp_store=MEMORY")
         except BaseException:
@@ -348,7 +430,8 @@ class Database:
                 raise sqlite3.DatabaseError("malformed index in memory")
             self.close()
             self._set_aside(identity=schema == "main", facts=schema == "facts")
-            return self._create(self.connection())
+            self._create(self.connection())
+            return
         connection.execute("BEGIN IMMEDIATE")
         try:
             for schema, version, script in wanted:
@@ -365,13 +448,12 @@ class Database:
             raise
         if self.path is not None:
             for file in (self.path, self.identity_path):
-                with contextlib.suppress(OSError):
-                    os.chmod(file, 0o600)  # type: ignore[arg-type]  # both are set when path is
-        return None
+                if file is not None:
+                    with contextlib.suppress(OSError):
+                        os.chmod(file, 0o600)
 
     def _set_aside(self, *, identity: bool, facts: bool) -> None:
         if self.path is None or self.identity_path is None:
-            self._shared = None
             return
         suffix = f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
         for file in ([self.path] if facts else []) + ([self.identity_path] if identity else []):
@@ -395,17 +477,6 @@ class Database:
         except OSError:
             return (0,)
 
-    def _forked(self) -> None:
-        # An SQLite handle must not be used, nor closed, on the other side of a fork; it is left to leak.
-        _leaked.append((self._kept.connection, self._shared))
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._kept = _Kept()
-        self._shared = None
-
-
-_leaked: list[Any] = []
-
 
 def _stamp(connection: sqlite3.Connection, schema: str) -> tuple[int, int]:
     application = connection.execute(f"PRAGMA {schema}.application_id").fetchone()[0]
@@ -416,13 +487,20 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
+def _is_damage(error: Exception) -> bool:
+    if not isinstance(error, sqlite3.DatabaseError):
+        return False
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return (
         code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        or "no such table" in str(error)
-        or "no such column" in str(error)
+        or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
+        or str(error).startswith(("no such table", "no such column", "Could not decode"))
     )
+
+
+def _is_unwritable(error: Exception) -> bool:
+    unwritable = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in unwritable
 
 
 def _damaged(path: Path | None) -> bool:

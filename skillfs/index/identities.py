@@ -1,7 +1,7 @@
 """Who is who: the primary data of an index.
 
-An entry that still lies where it was born first needs no record: its UUID follows from its path. Recorded are the
-exceptions: what was moved, what a path gave birth to before, and what was removed when.
+An entry that still lies where it was born first needs no record: its UUID follows from its path. Recorded are
+the exceptions: what was moved, what a path gave birth to before, and what was removed when.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Identities:
         if record is None:
             uuid = self._namespace.uuid_of(path)
             return uuid, id_of_uuid(uuid)
-        if record.uuid is not None and (record.removed is None or self._now - record.removed <= REMEMBERED_SECONDS):
+        age = 0.0 if record.removed is None else self._now - record.removed
+        if record.uuid is not None and age <= REMEMBERED_SECONDS:
             self._put(path, record._replace(removed=None))
             return record.uuid, record.id if record.id is not None else id_of_uuid(record.uuid)
         births = record.births + 1

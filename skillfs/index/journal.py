@@ -24,6 +24,7 @@ class ChangeRow(NamedTuple):
     old_path: str | None = None
     skill: bytes | None = None
     skill_path: str | None = None
+    old_skill: bytes | None = None
     old_skill_path: str | None = None
     content: bytes | None = None
     old_content: bytes | None = None
@@ -45,8 +46,12 @@ class Journal:
         return int(rows[0][0]) if rows else 0
 
     def since(self, revision: int) -> tuple[int, bool, list[ChangeRow]]:
-        """The current revision, whether the one asked from is too old or unknown, and the changes after it."""
-        with self._database.exclusive():
+        """The changes after a revision.
+
+        Returns:
+            The current revision, whether the one asked from is too old or unknown, and the changes.
+        """
+        with self._database.snapshot():
             now = self.revision()
             first = self._database.read("SELECT value FROM facts.meta WHERE name='first_revision'")
             if revision == now:
@@ -54,8 +59,8 @@ class Journal:
             if not first or revision < first[0][0] or revision > now:
                 return now, True, []
             rows = self._database.read(
-                "SELECT kind, uuid, path, old_path, skill, skill_path, old_skill_path, content, old_content "
-                "FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
+                "SELECT kind, uuid, path, old_path, skill, skill_path, old_skill, old_skill_path, content, "
+                "old_content FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
                 (revision, now),
             )
             return now, False, [ChangeRow(*row) for row in rows]
@@ -64,10 +69,11 @@ class Journal:
     def begin(connection: sqlite3.Connection) -> int:
         """Start the log of a new index.
 
-        The first revision is the time in seconds: a rebuilt index then never counts through numbers that a
-        caller still holds from the one before.
+        The first revision is the time in milliseconds, in which less than one revision is made: a rebuilt
+        index then never counts through numbers that a caller still holds from the one before.
         """
-        revision = int(time.time())
+        before = connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()
+        revision = max(int(time.time() * 1000), before[0] + 1 if before is not None else 0)
         connection.executemany(
             "INSERT OR REPLACE INTO facts.meta VALUES (?, ?)",
             [("revision", revision), ("first_revision", revision)],
@@ -78,12 +84,11 @@ class Journal:
     @staticmethod
     def append(connection: sqlite3.Connection, rows: Iterable[ChangeRow]) -> int:
         """Add one revision's changes and return its number."""
-        revision = int(
-            connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()[0]
-        ) + 1
+        before = connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()
+        revision = int(before[0]) + 1
         connection.execute("UPDATE facts.meta SET value=? WHERE name='revision'", (revision,))
         connection.executemany(
-            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(revision, *row) for row in rows]
+            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(revision, *row) for row in rows]
         )
         oldest = connection.execute(
             "SELECT revision FROM change ORDER BY rowid DESC LIMIT 1 OFFSET ?", (KEPT_CHANGES,)

@@ -1,7 +1,7 @@
 """What a store offers to the layers above.
 
-A place in a store is a pair: which root (0 is the store's own, the others are folders that `follow` named) and
-the path below it. Places come from the index, never from a caller. Errors of the system pass through as
+A place in a store is a pair: which root (0 is the store's own, the others are folders that `follow` named)
+and the path below it. Places come from the index, never from a caller. Errors of the system pass through as
 `OSError`; what they mean depends on who asked.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from skillfs.core.model import Place
 
-__all__ = ["unsettled", "FileState", "FolderHandle", "Handle", "Listed", "Store"]
+__all__ = ["FileState", "FolderHandle", "Handle", "Listed", "Store", "unsettled"]
 
 
 class FileState(NamedTuple):
@@ -24,11 +24,13 @@ class FileState(NamedTuple):
             modification to vouch for later ones ends in `?` and equals no other.
         size: Bytes.
         modified: Nanoseconds since the epoch.
+        changed: The same, of the last change of any kind; 0 where the store does not say.
     """
 
     signature: bytes
     size: int
     modified: int
+    changed: int = 0
 
 
 def unsettled(state: FileState) -> FileState:
@@ -68,6 +70,9 @@ class Handle(Protocol):
     def unchanged(self) -> bool:
         """Whether the file still has the signature it had when it was opened."""
 
+    def settled(self) -> FileState:
+        """The state to remember: marked when the file was opened too soon after its last modification."""
+
     def close(self) -> None:
         """Close it."""
 
@@ -84,8 +89,8 @@ class FolderHandle(Protocol):
     def entries(self) -> Listed:
         """What it holds."""
 
-    def stat(self, name: str) -> FileState:
-        """The state of a name in it, links not followed."""
+    def stat(self, name: str) -> tuple[FileState, int]:
+        """The state of a name in it, links not followed, and how many names the file has."""
 
     def hash(self, name: str, *, head: int = 0) -> tuple[FileState, bytes, bytes, int]:
         """Read a file in it: its state, its XXH3-128, its first `head` bytes, and how many names it has."""
@@ -97,6 +102,10 @@ class Store(Protocol):
     url: str
     spellings: tuple[str, ...]
     tracks_inodes: bool
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """Where the roots from 1 on lie."""
 
     def open(self, place: Place) -> Handle:
         """Open a regular file, confined to its root."""

@@ -1,8 +1,8 @@
 """A folder on a local disk as a store.
 
-Every open goes through `confine`: by root handle and components, never through a link. Comparisons with a known
-signature use a plain `lstat`: equal device, inode and change time mean the very file that was opened confined
-before, so a folder swapped for a link meanwhile cannot pass for it.
+Every open goes through `confine`: by root handle and components, never through a link. Comparisons with a
+known signature use a plain `lstat`: equal device, inode and change time mean the very file that was opened
+confined before, so a folder swapped for a link meanwhile cannot pass for it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from skillfs.errors import (
     UnreadableError,
     quoted,
 )
-from skillfs.stores.base import FileState, FolderHandle, Handle, Listed
-from skillfs.stores.confine import opener
+from skillfs.stores.base import FileState, FolderHandle, Handle, Listed, unsettled
+from skillfs.stores.confine import open_root, opener
 
 __all__ = ["LocalStore"]
 
@@ -38,7 +38,10 @@ _pack = struct.Struct("<QQqqq").pack
 
 # Where every file is an interface of the kernel: sizes are zero, reads have effects.
 _PSEUDO = frozenset(
-    "proc sysfs cgroup cgroup2 debugfs tracefs securityfs devpts configfs bpf pstore efivarfs mqueue".split()
+    (
+        *("proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs"),
+        *("devpts", "configfs", "bpf", "pstore", "efivarfs", "mqueue"),
+    )
 )
 
 _FINE_GRANULE_NS = 20_000_000
@@ -63,6 +66,7 @@ class LocalStore:
 
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
         self._fds: list[int] = []
+        self._retired: list[int] = []
         given = os.fspath(path)
         self._opener = opener()
         self._paths = [_real_root(given, "store"), *(_real_root(os.fspath(f), "follow") for f in follow)]
@@ -70,9 +74,8 @@ class LocalStore:
         root = self._paths[0]
         self.url = "file://" + quote(root)
         absolute = os.path.abspath(os.path.expanduser(given))
-        self.spellings = tuple(
-            dict.fromkeys((root, self.url, "file://" + root, "local://" + root, absolute, "file://" + absolute))
-        )
+        spellings = (root, self.url, "file://" + root, "local://" + root, absolute, "file://" + absolute)
+        self.spellings = tuple(dict.fromkeys(spellings))
 
     @property
     def root(self) -> str:
@@ -123,9 +126,7 @@ class LocalStore:
             st = os.stat(place.path or ".", dir_fd=self._fds[place.root], follow_symlinks=False)
         except OSError:
             return None
-        return FileState(
-            _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
-        )
+        return _state(st)
 
     def is_regular(self, place: Place) -> bool | None:
         """Whether a regular file lies at a place; None when it is a link."""
@@ -165,55 +166,49 @@ class LocalStore:
                 was = os.fstat(self._fds[number])
             except OSError as error:
                 raise StoreUnavailableError(
-                    "the store's root folder is not there; it counts as away, not as empty: try again when it is back"
+                    "the store's root folder is not there; it counts as away, not as empty: "
+                    "try again when it is back"
                 ) from error
             if (now.st_dev, now.st_ino) != (was.st_dev, was.st_ino):
-                self._close()
+                # Another thread may be reading through the old handles, and a closed number may become any
+                # other file's.
+                self._retired.extend(self._fds)
                 self._open_roots()
                 return
 
     def _open_roots(self) -> None:
+        fds: list[int] = []
         for path in self._paths:
             try:
-                self._fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-            except PermissionError as error:
-                self._close()
-                raise UnreadableError("the store's root folder may not be read by this user") from error
+                fds.append(open_root(path))
             except OSError as error:
-                self._close()
+                self._retired.extend(fds)
+                if isinstance(error, PermissionError):
+                    raise UnreadableError("the store's root folder may not be read by this user") from error
                 raise StoreUnavailableError("the store's root folder cannot be opened; try again") from error
-        self._devices = {os.fstat(fd).st_dev for fd in self._fds}
+        self._fds = fds
+        self._devices = {os.fstat(fd).st_dev for fd in fds}
 
     def _is_followed(self, place: Place) -> bool:
         inside = os.path.join(self._paths[place.root], place.path)
         return any(inside == f or inside.startswith(f.rstrip("/") + "/") for f in self._paths[1:])
 
-    def _close(self) -> None:
-        for fd in self._fds:
+    def __del__(self) -> None:
+        for fd in (*self._fds, *self._retired):
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._fds = []
-
-    def __del__(self) -> None:
-        self._close()
 
 
 class LocalHandle:
     """An open regular file; see `Handle`."""
 
-    __slots__ = ("_fd", "_size", "state")
+    __slots__ = ("_fd", "_opened", "state")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        try:
-            st = os.fstat(fd)
-        except OSError:
-            os.close(fd)
-            raise
-        self._size = st.st_size
-        self.state = FileState(
-            _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
-        )
+        self._opened = time.time_ns()
+        st = os.fstat(fd)
+        self.state = _state(st)
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Handle.read`."""
@@ -237,13 +232,11 @@ class LocalHandle:
     def unchanged(self) -> bool:
         """See `Handle.unchanged`."""
         st = os.fstat(self._fd)
-        return self.state.signature == _pack(
-            st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns
-        )
+        return self.state.signature == _state(st).signature
 
     def settled(self) -> FileState:
-        """The state to remember: marked when the last modification is too recent to vouch for the next."""
-        return _settle(self.state)
+        """The state to remember: marked when the file was opened too soon after its last modification."""
+        return _settle(self.state, self._opened)
 
     def close(self) -> None:
         """See `Handle.close`."""
@@ -268,12 +261,10 @@ class LocalFolder:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        now = time.time_ns()
         st = os.fstat(fd)
         self.device = st.st_dev
-        self.state = _settle(
-            FileState(_pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), 0, st.st_mtime_ns),
-            st.st_ctime_ns,
-        )
+        self.state = _settle(_state(st), now)
 
     def __enter__(self) -> LocalFolder:
         return self
@@ -303,14 +294,11 @@ class LocalFolder:
                     special.append(name)
         return Listed(folders, files, links, special, undecodable)
 
-    def stat(self, name: str) -> FileState:
+    def stat(self, name: str) -> tuple[FileState, int]:
         """See `FolderHandle.stat`."""
+        now = time.time_ns()
         st = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-        return _settle(
-            FileState(
-                _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
-            )
-        )
+        return _settle(_state(st), now), st.st_nlink
 
     def hash(self, name: str, *, head: int = 0) -> tuple[FileState, bytes, bytes, int]:
         """See `FolderHandle.hash`.
@@ -323,7 +311,8 @@ class LocalFolder:
             st = os.fstat(fd)
             if not stat.S_ISREG(st.st_mode):
                 raise FileNotFoundError(errno.ENOENT, "not a regular file")
-            # The signature is of before the reading: should the file change meanwhile, the next check sees it.
+            # The signature is of before the reading: should the file change meanwhile, the next check sees.
+            now = time.time_ns()
             size = st.st_size
             if size < BLOCK:
                 data = os.pread(fd, size + 1, 0)
@@ -331,23 +320,27 @@ class LocalFolder:
             else:
                 data = os.pread(fd, head, 0)
                 content = xxh3_of_blocks(_blocks(fd))
-            state = FileState(
-                _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns), st.st_size, st.st_mtime_ns
-            )
-            return _settle(state, st.st_ctime_ns), content, data[:head], st.st_nlink
+            return _settle(_state(st), now), content, data[:head], st.st_nlink
         finally:
             os.close(fd)
 
 
-def _settle(state: FileState, changed: int | None = None) -> FileState:
-    if changed is None:
-        changed = struct.unpack_from("<q", state.signature, 32)[0]
+def _state(st: os.stat_result) -> FileState:
+    signature = _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
+    return FileState(signature, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
+
+
+def _settle(state: FileState, now: int) -> FileState:
+    """Mark a state that was taken too soon after the last modification.
+
+    Args:
+        state: As the system says it.
+        now: A time before the first byte was read, so that a write after it leaves a trace in the state.
+    """
     # The kernel stamps with a coarse clock: within one tick a second write leaves no trace in the signature.
     # A stamp of whole milliseconds is taken for one of a filesystem that keeps no finer ones.
-    granule = _FINE_GRANULE_NS if changed % 1_000_000 else _COARSE_GRANULE_NS
-    if time.time_ns() - changed < granule:
-        return FileState(state.signature + b"?", state.size, state.modified)
-    return state
+    granule = _FINE_GRANULE_NS if state.changed % 1_000_000 else _COARSE_GRANULE_NS
+    return unsettled(state) if now - state.changed < granule else state
 
 
 def _blocks(fd: int) -> Iterator[bytes]:
@@ -372,18 +365,20 @@ def _real_root(given: str, argument: str) -> str:
         scheme, _, rest = given.partition("://")
         if scheme not in ("file", "local"):
             raise InvalidArgumentError(
-                f"{argument} {quoted(given)} is not a local folder, and only local stores are supported so far"
+                f"{argument} {quoted(given)} is not a local folder, and no other stores are supported so far"
             )
         given = rest
     path = os.path.realpath(os.path.expanduser(given))
     try:
         st = os.stat(path)
     except PermissionError as error:
-        raise UnreadableError(f"the {argument} folder {quoted(given)} may not be read by this user") from error
+        message = f"the {argument} folder {quoted(given)} may not be read by this user"
+        raise UnreadableError(message) from error
     except OSError as error:
-        raise NotFoundError(f"the {argument} folder {quoted(given)} does not exist; create it or name another") from error
+        message = f"the {argument} folder {quoted(given)} does not exist; create it or name another"
+        raise NotFoundError(message) from error
     if not stat.S_ISDIR(st.st_mode):
-        raise IsFileError(f"{argument} {quoted(given)} is a file; name the folder that holds the skill folders")
+        raise IsFileError(f"{argument} {quoted(given)} is a file; name the folder that holds skill folders")
     if filesystem_type(path) in _PSEUDO:
         raise InvalidArgumentError(f"{argument} {quoted(given)} lies on a pseudo filesystem of the kernel")
     if not _is_utf8(path):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from skillfs.core.digest import id_of_uuid
 from skillfs.core.frontmatter import FrontMatter, read_front_matter
 from skillfs.core.model import Place
-from skillfs.index.catalog import ROOT, Catalog, RowKind, Visibility, encode_place
+from skillfs.errors import StoreUnavailableError
+from skillfs.index.catalog import ROOT, Catalog, NodeRow, RowKind, Visibility, encode_place
 from skillfs.index.database import ENTRY_INDEXES
 from skillfs.index.identities import Identities
 from skillfs.index.journal import ChangeRow, Journal
-from skillfs.stores.base import Store
+from skillfs.stores.base import FileState, Store, unsettled
 from skillfs.sync.gather import Gathered, Known
 from skillfs.sync.reconcile import Plan, State, name_of, parent_of, reconcile
-from skillfs.sync.scan import ScanProblem, Scanner, Seen
+from skillfs.sync.scan import Scanner, ScanProblem, Seen
+from skillfs.sync.sight import refresh_sight
 
 __all__ = ["apply", "build"]
 
@@ -27,7 +30,12 @@ _BATCH = 4_000
 
 
 def build(
-    connection: sqlite3.Connection, store: Store, catalog: Catalog, scanner: Scanner, identities: Identities, title: str
+    connection: sqlite3.Connection,
+    store: Store,
+    catalog: Catalog,
+    scanner: Scanner,
+    identities: Identities,
+    title: str,
 ) -> None:
     """Fill an empty index with one walk, row by row, so that memory does not grow with the number of files.
 
@@ -40,6 +48,9 @@ def build(
         scanner: A fresh one.
         identities: Of the same transaction.
         title: Name of a skill whose folder is the root.
+
+    Raises:
+        StoreUnavailableError: The root went away.
     """
     for table in ("entry", "text", "sha256", "skill", "problem"):
         connection.execute(f"DELETE FROM {table}")
@@ -66,8 +77,9 @@ def build(
             if seen.head is not None:
                 skills.append(_skill_row(folders[above], above, title, seen.head, state.size))
             yield (
-                key, folders[above] if path else 0, name, int(kind), 0 if seen.skill is None else 1, number, uuid,
-                state.signature, size, state.modified, seen.content, encode_place(seen.lies) if seen.lies else None,
+                key, folders[above] if path else 0, name, int(kind), 0 if seen.skill is None else 1,
+                number, uuid, state.signature, size, state.modified, seen.content,
+                encode_place(seen.lies) if seen.lies else None,
             )  # fmt: skip
 
     stream = rows()
@@ -75,26 +87,56 @@ def build(
         connection.executemany(_INSERT, batch)
         connection.executemany("INSERT OR REPLACE INTO skill VALUES (?, ?, ?)", skills)
         skills.clear()
-    _make_indexes(connection)
+    if "" not in folders:
+        raise StoreUnavailableError("the store's root folder went away; try again when it is back")
+    connection.execute(
+        "INSERT INTO skill SELECT key, iif(key=?, ?, name), ? FROM entry "
+        "WHERE kind=? AND key NOT IN (SELECT key FROM skill)",
+        (ROOT, title, _UNREAD, RowKind.SKILL),
+    )
+    _make_indexes(connection, catalog, identities)
     _insert_problems(connection, scanner.problems, folders)
-    _refresh_sight(connection, store, catalog)
+    refresh_sight(connection, store, catalog)
     Journal.begin(connection)
 
 
-def _make_indexes(connection: sqlite3.Connection) -> None:
-    for statement in ENTRY_INDEXES:
-        try:
-            connection.execute(statement)
-        except sqlite3.IntegrityError:
-            # Two of a million UUIDs share their first 53 bits once in some 20,000 stores.
-            taken = connection.execute(
-                "SELECT key, id FROM entry WHERE id IS NOT NULL AND key NOT IN (SELECT min(key) FROM entry GROUP BY id)"
-            ).fetchall()
-            for key, number in taken:
-                while connection.execute("SELECT 1 FROM entry WHERE id=?", (number,)).fetchone():
-                    number += 1
-                connection.execute("UPDATE entry SET id=? WHERE key=?", (number, key))
-            connection.execute(statement)
+def _make_indexes(connection: sqlite3.Connection, catalog: Catalog, identities: Identities) -> None:
+    by_name, by_id, *others = ENTRY_INDEXES
+    connection.execute(by_name)
+    try:
+        connection.execute(by_id)
+    except sqlite3.IntegrityError:
+        # Two of a million UUIDs share their first 53 bits once in some 20,000 stores; and two paths have one
+        # UUID when a crash left only the half of a move on record.
+        keys = connection.execute(
+            "SELECT key FROM entry WHERE id IN (SELECT id FROM entry GROUP BY id HAVING count(*) > 1)"
+        ).fetchall()
+        paths = catalog.with_paths([key for (key,) in keys])
+        # By path, so that every machine gives the same number to the same entry.
+        again = sorted((paths[key], key) for (key,) in keys)
+        connection.executemany("UPDATE entry SET id=NULL WHERE key=?", keys)
+        connection.execute(by_id)
+        for path, key in again:
+            uuid, number = _born(connection, identities, path)
+            connection.execute("UPDATE entry SET uuid=?, id=? WHERE key=?", (uuid, number, key))
+    for statement in others:
+        connection.execute(statement)
+
+
+def _born(connection: sqlite3.Connection, identities: Identities, path: str) -> tuple[bytes, int]:
+    """The identity of an entry that appears at a path, with a number that is free."""
+    uuid, number = identities.born(path)
+    taken = "SELECT uuid FROM entry WHERE id=?"
+    while (found := connection.execute(taken, (number,)).fetchone()) is not None:
+        if found[0] == uuid:
+            # The record that this entry had moved away was lost: the path gives birth to the next.
+            identities.left(path)
+            uuid, number = identities.born(path)
+        else:
+            number += 1
+    if number != id_of_uuid(uuid):
+        identities.numbered(path, uuid, number)
+    return uuid, number
 
 
 def apply(
@@ -112,6 +154,16 @@ def apply(
         Whether anything changed that a reader can see.
     """
     return _Applying(connection, store, catalog, scanner, gathered, identities, title).run()
+
+
+class _View(NamedTuple):
+    """What a reader can see of an entry."""
+
+    path: str
+    kind: RowKind
+    content: bytes | None
+    skill: bytes | None
+    skill_path: str | None
 
 
 class _Held:
@@ -147,26 +199,33 @@ class _Applying:
         self._listed = gathered.listed
         self._identities = identities
         self._title = title
-        self._changes: list[ChangeRow] = []
+        self._uuids: dict[str, bytes] = {}
         self._folder_keys = {path: row.key for path, (row, _) in gathered.listed.items()}
-        self._skill_uuids: dict[str | None, bytes | None] = {None: None}
-        self._problem_folders: set[int] = {row.key for row, _ in gathered.listed.values()}
+        self._unreadable = gathered.unreadable
+        self._problem_folders = {row.key for row, _ in gathered.listed.values()}
+        self._problem_folders.update(row.key for row in gathered.unreadable)
 
     def run(self) -> bool:
         plan = self._reconcile()
-        sight_before = self._on_the_way()
+        before = self._view_before()
         self._remove(plan)
         self._place(plan)
         self._place_links()
         for row, state in self._listed.values():
-            self._sql("UPDATE entry SET signature=?, modified=? WHERE key=?", (state.signature, state.modified, row.key))
+            self._sql(
+                "UPDATE entry SET signature=?, modified=? WHERE key=?",
+                (state.signature, state.modified, row.key),
+            )
+        for row in self._unreadable:
+            # What keeps it from being listed may lie above it: look again, whatever its signature says.
+            again = unsettled(FileState(row.signature, 0, 0)).signature
+            self._sql("UPDATE entry SET signature=? WHERE key=?", (again, row.key))
         self._replace_problems()
-        _refresh_sight(self._connection, self._store, self._catalog)
-        self._note_sight(sight_before)
-        if not self._changes:
-            return False
-        Journal.append(self._connection, self._changes)
-        return True
+        refresh_sight(self._connection, self._store, self._catalog)
+        changes = _differences(before, self._view_after())
+        if changes:
+            Journal.append(self._connection, changes)
+        return bool(changes)
 
     def _reconcile(self) -> Plan:
         inode = self._store.inode
@@ -188,13 +247,10 @@ class _Applying:
 
     def _remove(self, plan: Plan) -> None:
         for path in plan.removed:
-            known = self._known[path]
-            node = known.node
+            node = self._known[path].node
             self._delete(node.key)
             if node.uuid is not None and node.id is not None:
                 self._identities.removed(path, node.uuid, node.id)
-            if node.visible:
-                self._change("removed", node.uuid, path, old=known)
         for path, known in self._known.items():
             if known.node.kind == RowKind.LINK:
                 seen = self._seen.get(path)
@@ -209,7 +265,7 @@ class _Applying:
 
     def _place(self, plan: Plan) -> None:
         # Names first become free, then are taken, so that any permutation of names goes through.
-        for new, old in plan.moved.items():
+        for old in plan.moved.values():
             node = self._known[old].node
             self._sql("UPDATE entry SET parent=? WHERE key=?", (-node.key, node.key))
             self._identities.left(old)
@@ -223,44 +279,33 @@ class _Applying:
         for path in sorted(p for p, s in self._seen.items() if s.kind != RowKind.LINK):
             seen = self._seen[path]
             if path in kept:
-                self._update(path, seen, self._known[path], moved=False)
+                self._update(path, seen, self._known[path].node, moved=False)
             elif path in plan.moved:
-                self._update(path, seen, self._known[plan.moved[path]], moved=True)
+                self._update(path, seen, self._known[plan.moved[path]].node, moved=True)
             else:
                 self._insert(path, seen)
 
     def _insert(self, path: str, seen: Seen) -> None:
-        uuid, number = self._identities.born(path)
-        while (found := self._sql("SELECT uuid FROM entry WHERE id=?", (number,)).fetchone()) is not None:
-            if found[0] == uuid:
-                # The record of another path's birth was lost: this one has to be the next.
-                self._identities.left(path)
-                uuid, number = self._identities.born(path)
-            else:
-                number += 1
-        if number != id_of_uuid(uuid):
-            self._identities.numbered(path, uuid, number)
+        uuid, number = _born(self._connection, self._identities, path)
         cursor = self._sql(
-            "INSERT INTO entry (parent, name, kind, visible, id, uuid, signature, size, modified, content, target) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._key_of(parent_of(path)) if path else 0, name_of(path), seen.kind, int(seen.skill is not None),
-             number, uuid, *self._columns(seen)),
+            "INSERT INTO entry (parent, name, kind, visible, id, uuid, signature, size, modified, content, "
+            "target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (self._key_of(parent_of(path)) if path else 0, name_of(path), seen.kind,
+             int(seen.skill is not None), number, uuid, *self._columns(seen)),
         )  # fmt: skip
         assert cursor.lastrowid is not None
         self._after(path, seen, cursor.lastrowid, uuid)
-        if seen.skill is not None:
-            self._change("added", uuid, path, new=seen)
 
-    def _update(self, path: str, seen: Seen, known: Known, *, moved: bool) -> None:
-        node = known.node
-        parent = (self._key_of(parent_of(path)) if path else 0) if moved else node.parent
+    def _update(self, path: str, seen: Seen, node: NodeRow, *, moved: bool) -> None:
+        assert node.uuid is not None
+        if moved:
+            parent = self._key_of(parent_of(path))
+            self._sql("UPDATE entry SET parent=?, name=? WHERE key=?", (parent, name_of(path), node.key))
         visible = Visibility.IN_SKILL if seen.skill is not None else Visibility.HIDDEN
-        if visible == Visibility.HIDDEN and node.visible == Visibility.ON_THE_WAY and not moved:
-            visible = node.visible
         self._sql(
-            "UPDATE entry SET parent=?, name=?, kind=?, visible=?, signature=?, size=?, modified=?, content=?, target=? "
+            "UPDATE entry SET kind=?, visible=?, signature=?, size=?, modified=?, content=?, target=? "
             "WHERE key=?",
-            (parent if path else 0, name_of(path), seen.kind, visible, *self._columns(seen), node.key),
+            (seen.kind, visible, *self._columns(seen), node.key),
         )
         if seen.content != node.content:
             self._sql("DELETE FROM text WHERE key=?", (node.key,))
@@ -268,29 +313,24 @@ class _Applying:
         if node.kind == RowKind.SKILL and seen.kind != RowKind.SKILL:
             self._sql("DELETE FROM skill WHERE key=?", (node.key,))
         self._after(path, seen, node.key, node.uuid)
-        was, now = node.visible == Visibility.IN_SKILL, seen.skill is not None
-        if now and not was and not (node.visible and not moved):
-            self._change("added", node.uuid, path, new=seen)
-        elif was and not now:
-            self._change("removed", node.uuid, known.path, old=known)
-        elif now and moved:
-            self._change("moved", node.uuid, path, new=seen, old=known)
-        elif now and (
-            seen.content != node.content or seen.kind != node.kind or self._skill_uuid(seen.skill) != self._old_skill(known)
-        ):
-            self._change("modified", node.uuid, path, new=seen, old=known)
 
     def _columns(self, seen: Seen) -> tuple[Any, ...]:
         size = None if seen.kind <= RowKind.SKILL else seen.state.size
         target = encode_place(seen.lies) if seen.lies else None
         return seen.state.signature, size, seen.state.modified, seen.content, target
 
-    def _after(self, path: str, seen: Seen, key: int, uuid: bytes | None) -> None:
+    def _after(self, path: str, seen: Seen, key: int, uuid: bytes) -> None:
+        self._uuids[path] = uuid
         if seen.kind <= RowKind.SKILL:
             self._folder_keys[path] = key
             self._problem_folders.add(key)
-            if seen.kind == RowKind.SKILL:
-                self._skill_uuids[path] = uuid
+        if seen.kind == RowKind.SKILL:
+            # Before its SKILL.md, which may not be readable: that makes it no less a skill.
+            self._sql(
+                "INSERT INTO skill VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET name=excluded.name "
+                "WHERE front_matter=excluded.front_matter",
+                (key, name_of(path) or self._title, _UNREAD),
+            )
         if seen.head is not None:
             above = parent_of(path)
             self._sql(
@@ -304,12 +344,15 @@ class _Applying:
                 continue
             known = self._known.get(path)
             if known is not None and known.node.kind == RowKind.LINK:
-                self._sql("UPDATE entry SET signature=?, modified=? WHERE key=?",
-                          (seen.state.signature, seen.state.modified, known.node.key))  # fmt: skip
+                self._sql(
+                    "UPDATE entry SET signature=?, modified=? WHERE key=?",
+                    (seen.state.signature, seen.state.modified, known.node.key),
+                )
             else:
                 self._sql(
-                    "INSERT INTO entry (parent, name, kind, visible, signature, size, modified) VALUES (?, ?, 3, 0, ?, ?, ?)",
-                    (self._key_of(parent_of(path)), name_of(path), seen.state.signature, seen.state.size, seen.state.modified),
+                    "INSERT INTO entry (parent, name, kind, visible, signature, size, modified) "
+                    "VALUES (?, ?, 3, 0, ?, ?, ?)",
+                    (self._key_of(parent_of(path)), name_of(path), *seen.state[:3]),
                 )
 
     def _key_of(self, folder: str) -> int:
@@ -320,88 +363,105 @@ class _Applying:
             key = self._folder_keys[folder] = row.key
         return key
 
-    # -- changes -------------------------------------------------------------------------------------------
+    # -- what can be seen ----------------------------------------------------------------------------------
 
-    def _skill_uuid(self, path: str | None) -> bytes | None:
-        if path not in self._skill_uuids:
-            assert path is not None
-            row = self._catalog.by_path(tuple(path.split("/")) if path else ())
-            self._skill_uuids[path] = row.uuid if row is not None else None
-        return self._skill_uuids[path]
-
-    def _old_skill(self, known: Known) -> bytes | None:
-        if known.skill is None:
-            return None
-        old = self._known.get(known.skill)
-        return old.node.uuid if old is not None else self._skill_uuid(known.skill)
-
-    def _change(
-        self, kind: str, uuid: bytes | None, path: str, *, new: Seen | None = None, old: Known | None = None
-    ) -> None:
-        assert uuid is not None
-        skill = self._skill_uuid(new.skill) if new is not None else self._old_skill(old) if old is not None else None
-        self._changes.append(
-            ChangeRow(
-                kind, uuid, path,
-                old_path=old.path if old is not None and kind == "moved" else None,
-                skill=skill,
-                skill_path=new.skill if new is not None else None,
-                old_skill_path=old.skill if old is not None else None,
-                content=new.content if new is not None else None,
-                old_content=old.node.content if old is not None else None,
-            )
-        )  # fmt: skip
-
-    def _on_the_way(self) -> dict[int, tuple[bytes, str]]:
-        """Folders outside skills that can be seen: key to UUID and path."""
-        rows = self._sql("SELECT key, uuid FROM entry WHERE visible=2 AND kind=0").fetchall()
-        paths = self._catalog.with_paths([key for key, _ in rows])
-        return {key: (uuid, paths[key]) for key, uuid in rows}
-
-    def _note_sight(self, before: dict[int, tuple[bytes, str]]) -> None:
-        after = self._on_the_way()
-        told = {change.uuid for change in self._changes if change.kind != "removed"}
-        gone = {change.uuid for change in self._changes if change.kind == "removed"}
-        for key, (uuid, path) in after.items():
-            old = before.get(key)
-            if uuid in told:
+    def _view_before(self) -> dict[bytes, _View]:
+        skills: dict[str, bytes | None] = {}
+        view = self._on_the_way()
+        for known in self._known.values():
+            node, skill = known.node, known.skill
+            if not node.visible or node.uuid is None:
                 continue
-            if old is None:
-                if uuid in gone:
-                    self._changes = [c for c in self._changes if c.uuid != uuid]
-                    self._changes.append(ChangeRow("modified", uuid, path))
-                else:
-                    self._changes.append(ChangeRow("added", uuid, path))
-            elif old[1] != path:
-                self._changes.append(ChangeRow("moved", uuid, path, old_path=old[1]))
-        for key, (uuid, path) in before.items():
-            if key not in after and uuid not in gone:
-                if uuid in told:
-                    self._changes = [
-                        c._replace(kind="modified") if c.uuid == uuid and c.kind == "added" else c for c in self._changes
-                    ]
-                else:
-                    self._changes.append(ChangeRow("removed", uuid, path))
+            if node.visible == Visibility.ON_THE_WAY:
+                skill = None
+            elif skill is not None and skill not in skills:
+                own = self._known.get(skill)
+                skills[skill] = own.node.uuid if own is not None else self._uuid_at(skill)
+            view[node.uuid] = _View(
+                known.path, node.kind, node.content, None if skill is None else skills[skill], skill
+            )
+        return view
+
+    def _view_after(self) -> dict[bytes, _View]:
+        skills: dict[str, bytes | None] = {}
+        view = self._on_the_way()
+        for path, uuid in self._uuids.items():
+            seen = self._seen[path]
+            if seen.skill is None:
+                continue
+            if seen.skill not in skills:
+                skills[seen.skill] = self._uuids.get(seen.skill) or self._uuid_at(seen.skill)
+            view[uuid] = _View(path, seen.kind, seen.content, skills[seen.skill], seen.skill)
+        return view
+
+    def _on_the_way(self) -> dict[bytes, _View]:
+        """Folders outside skills that can be seen."""
+        wanted = "SELECT key, uuid FROM entry WHERE visible=? AND kind=?"
+        rows = self._sql(wanted, (Visibility.ON_THE_WAY, RowKind.FOLDER)).fetchall()
+        paths = self._catalog.with_paths([key for key, _ in rows])
+        return {uuid: _View(paths[key], RowKind.FOLDER, None, None, None) for key, uuid in rows}
+
+    def _uuid_at(self, path: str) -> bytes | None:
+        row = self._catalog.by_path(tuple(path.split("/")) if path else ())
+        return None if row is None else row.uuid
 
     # -- problems ------------------------------------------------------------------------------------------
 
     def _replace_problems(self) -> None:
         for key in self._problem_folders:
             self._sql("DELETE FROM problem WHERE folder=? AND code NOT LIKE 'link-%'", (key,))
+        for folder, name, code, *_ in self._scanner.problems:
+            # A mount point is found by itself, not in the listing of the folder that holds it.
+            if code == "mount-point":
+                same = (self._key_of(folder), name, code)
+                self._sql("DELETE FROM problem WHERE folder=? AND name=? AND code=?", same)
         keys = {problem.folder: self._key_of(problem.folder) for problem in self._scanner.problems}
         _insert_problems(self._connection, self._scanner.problems, keys)
 
 
-def _insert_problems(connection: sqlite3.Connection, problems: list[ScanProblem], keys: Mapping[str, int]) -> None:
+def _differences(before: Mapping[bytes, _View], after: Mapping[bytes, _View]) -> list[ChangeRow]:
+    """The changes that lead from one view to the other: removals first, then the rest by path."""
+    changes = []
+    for uuid, old in sorted(before.items(), key=lambda item: item[1].path):
+        if uuid not in after:
+            changes.append(
+                ChangeRow(
+                    "removed", uuid, old.path,
+                    old_skill=old.skill, old_skill_path=old.skill_path, old_content=old.content,
+                )
+            )  # fmt: skip
+    for uuid, new in sorted(after.items(), key=lambda item: item[1].path):
+        was = before.get(uuid)
+        if was == new:
+            continue
+        kind = "added" if was is None else "modified" if was.path == new.path else "moved"
+        changes.append(
+            ChangeRow(
+                kind, uuid, new.path,
+                old_path=was.path if was is not None and kind == "moved" else None,
+                skill=new.skill, skill_path=new.skill_path,
+                old_skill=was.skill if was is not None else None,
+                old_skill_path=was.skill_path if was is not None else None,
+                content=new.content, old_content=was.content if was is not None else None,
+            )
+        )  # fmt: skip
+    return changes
+
+
+def _insert_problems(
+    connection: sqlite3.Connection, problems: list[ScanProblem], keys: Mapping[str, int]
+) -> None:
     connection.executemany(
         "INSERT INTO problem VALUES (?, ?, ?, ?, ?)",
-        [(keys[p.folder], p.name, p.code, p.severity, p.message) for p in problems if p.folder in keys],
+        [(keys[p.folder], *p[1:]) for p in dict.fromkeys(problems) if p.folder in keys],
     )
 
 
 def _skill_row(key: int, path: str, title: str, head: bytes, size: int) -> tuple[int, str, str]:
     folder = name_of(path) or title
     front = read_front_matter(head, folder, complete=size <= len(head))
+    if size and not head:
+        front = replace(front, faults=())  # it could not be read: that is a problem of its own
     return key, front.name or folder, json.dumps(_front_matter_dict(front), ensure_ascii=False)
 
 
@@ -417,75 +477,5 @@ def _front_matter_dict(front: FrontMatter) -> dict[str, Any]:
     }
 
 
-_LINK_MESSAGES = {
-    "link-escapes": "leads out of the store and is not followed; name the folder it leads to in follow= to serve it",
-    "link-dangling": "leads to nothing that is served; mend or remove it",
-    "link-loop": "leads back to itself; mend or remove it",
-}
-
-
-def _refresh_sight(connection: sqlite3.Connection, store: Store, catalog: Catalog) -> None:
-    """Resolve every link anew and mark the folders that lead to something visible.
-
-    Links are few, and where one leads can change with any name in the store, so all are judged together.
-    """
-    connection.execute("DELETE FROM problem WHERE code LIKE 'link-%'")
-    links = catalog.links()
-    paths = catalog.with_paths([key for key, *_ in links]) if links else {}
-    resolved: dict[int, str | None] = {}
-    faults: list[tuple[int, str, str, str, str]] = []
-    for key, parent, name, _, _ in links:
-        above = catalog.by_key(parent)
-        assert above is not None
-        place = store.resolve(above.place.child(name))
-        severity = "info" if above.skill is None else "warning"
-        if isinstance(place, Place) and place.root == 0:
-            resolved[key] = place.path
-        else:
-            resolved[key] = None
-            code = place if isinstance(place, str) else "link-loop"
-            faults.append((parent, name, code, severity, _LINK_MESSAGES[code]))
-    connection.executemany("UPDATE entry SET target=?, visible=0 WHERE key=?", [(t, k) for k, t in resolved.items()])
-    _mark_on_the_way(connection)
-    pending = {key: (parent, name) for key, parent, name, _, _ in links if resolved[key] is not None}
-    while True:
-        shown = [key for key in pending if _link_shows(catalog, pending[key][0], resolved[key] or "")]
-        if not shown:
-            break
-        for key in shown:
-            connection.execute("UPDATE entry SET visible=1 WHERE key=?", (key,))
-            del pending[key]
-        _mark_on_the_way(connection)
-    for key, (parent, name) in pending.items():
-        above = catalog.by_key(parent)
-        if above is not None and above.skill is not None:
-            message = "leads to something that is in no skill, so it is not served; move that into a skill"
-            faults.append((parent, name, "link-escapes", "warning", message))
-        assert paths[key] is not None
-    connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", faults)
-
-
-def _link_shows(catalog: Catalog, parent: int, target: str) -> bool:
-    """Whether a link is to be listed: it leads to something visible, and lies in a skill or leads to a folder."""
-    row = catalog.by_path(tuple(target.split("/")) if target else ())
-    if row is None or row.kind == RowKind.LINK or not row.visible:
-        return False
-    above = catalog.by_key(parent)
-    assert above is not None
-    return above.skill is not None or row.kind != RowKind.FILE
-
-
-def _mark_on_the_way(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        f"""
-        WITH RECURSIVE up (key) AS (
-            SELECT parent FROM entry WHERE kind=1 OR (kind=3 AND visible > 0)
-            UNION SELECT e.parent FROM up JOIN entry e ON e.key=up.key
-        )
-        UPDATE entry SET visible = CASE WHEN key={ROOT} OR key IN up THEN 2 ELSE 0 END
-        WHERE kind=0 AND visible != 1
-          AND visible != CASE WHEN key={ROOT} OR key IN up THEN 2 ELSE 0 END
-        """
-    )
-
-
+_UNREAD = json.dumps(_front_matter_dict(FrontMatter(None, "")))
+"""What is known of a skill whose `SKILL.md` could not be read yet."""

@@ -1,12 +1,13 @@
 """Keeps one index in step with one store: the only way anything is written to it.
 
-An opening, an old listing, a read that met a new signature and an explicit sync all call `sync` with a scope; it
-looks for differences without holding anything up, and only when there are some takes the writer's lock, looks at
-those places again, reconciles and commits.
+An opening, an old listing, a read that met a new signature and an explicit sync all call `sync` with a scope;
+it looks for differences without holding anything up, and only when there are some takes the writer's lock,
+looks at those places again, reconciles and commits.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
@@ -16,29 +17,35 @@ from typing import TypeVar
 
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
+from skillfs.core.model import Place
 from skillfs.core.text import TextFacts
+from skillfs.errors import SkillFSError
 from skillfs.index.catalog import Catalog, Row, RowKind
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.stores.base import Store
 from skillfs.sync.apply import apply, build
-from skillfs.sync.gather import find_dirty, gather
+from skillfs.sync.gather import Gathered, find_dirty, gather
+from skillfs.sync.reconcile import parent_of, parents_of
 from skillfs.sync.scan import Scanner
 
 __all__ = ["Engine"]
 
 T = TypeVar("T")
 
-MOST_ROUNDS = 4
-"""How often a check that found the store moving under it looks again before it leaves the rest to the next."""
+# Damage that SQLite does not notice comes out as rows that do not fit together.
+_MAYBE_DAMAGE = (sqlite3.DatabaseError, LookupError, AssertionError)
+
+MOST_CHECKED = 10_000
+"""How many folders are remembered as checked."""
 
 MOST_PENDING_FACTS = 64
 MOST_PENDING_SECONDS = 1.0
 
 
 class Engine:
-    """One store, its index, and what keeps them together. Shared by all filesystems of a process that name both.
+    """One store, its index, and what keeps them together: shared by all of a process that name both.
 
     Args:
         store: The store.
@@ -58,6 +65,7 @@ class Engine:
         self.namespace = namespace
         self.ignore = ignore
         self.title = title
+        self._view = json.dumps([str(namespace.uuid), store.url, ignore.extra, store.followed])
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._checked: dict[str, tuple[float, float]] = {}
@@ -73,6 +81,7 @@ class Engine:
             path: Store path.
             max_age: Seconds that a check holds; ten times its own duration if that is longer.
         """
+        self._notice_fork()
         now = time.monotonic()
         at: str | None = path
         while at is not None:
@@ -92,66 +101,124 @@ class Engine:
         Raises:
             StoreUnavailableError: The root is not there, or another process holds the index too long.
         """
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._lock = threading.RLock()
+        self._notice_fork()
         with self._lock:
             started = time.monotonic()
-            self.store.check_root()
-            if self.database.replaced():
-                self.database.reopen()
+            self._notice_replacement()
             self._recovering(lambda: self._sync(path, on_progress))
             duration = time.monotonic() - started
-            if not path:
+            if not path or len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
             self._checked[path] = (started, duration)
 
-    def _sync(self, path: str, on_progress: Callable[[int], None] | None) -> None:
-        if self.journal.revision() == 0:
-            self._build(on_progress)
-            return
-        for _ in range(MOST_ROUNDS):
-            scope = self.catalog.by_path(tuple(path.split("/"))) if path else None
-            if path and (scope is None or scope.kind not in (RowKind.FOLDER, RowKind.SKILL)):
-                path = path.rpartition("/")[0]
-                continue
-            dirty = find_dirty(self.store, self.catalog, scope)
-            if not dirty:
-                return
-            structural = self._apply(dirty)
-            if structural and path:
-                # Something came or went: only the whole store tells whether it moved.
-                path = ""
-
     def look_again(self, folder: str) -> None:
         """List one folder again, because a reader found it different from what the index says."""
+        self._notice_fork()
         with self._lock:
-            if self._recovering(lambda: self._apply({folder})):
-                self.sync()
+            self._notice_replacement()
+            self._recovering(lambda: self._look_again(folder))
+
+    def _look_again(self, folder: str) -> None:
+        if not self._is_built():
+            self._build(None)
+        elif not self._apply({folder}, sure=False):
+            self._apply_everywhere({folder})
+
+    def _sync(self, path: str, on_progress: Callable[[int], None] | None) -> None:
+        if not self._is_built():
+            self._build(on_progress)
+            return
+        dirty = find_dirty(self.store, self.catalog, self._scope(path))
+        if dirty and not self._apply(dirty, sure=False):
+            self._apply_everywhere(dirty)
+
+    def _scope(self, path: str) -> Row | None:
+        """The nearest known folder at or above a path; None for the whole store."""
+        while path:
+            row = self.catalog.by_path(path.split("/"))
+            if row is not None and row.kind in (RowKind.FOLDER, RowKind.SKILL):
+                # What lies behind a link is another when the link is: that shows in the whole only.
+                return row if row.place == Place(0, path) else None
+            path = parent_of(path)
+        return None
 
     def _build(self, on_progress: Callable[[int], None] | None) -> None:
         with self.database.write() as connection:
-            if self.journal.revision() != 0:
+            if self._is_built():
                 return  # another process built it while this one waited
             scanner = Scanner(self.store, self.ignore)
             if on_progress is not None:
                 scanner.on_progress = on_progress
             identities = Identities(connection, self.namespace, time.time())
             build(connection, self.store, self.catalog, scanner, identities, self.title)
+            connection.execute("INSERT OR REPLACE INTO facts.meta VALUES ('view', ?)", (self._view,))
 
-    def _apply(self, dirty: set[str]) -> bool:
-        """Reconcile these folders; True when something came or went that may have moved from or to elsewhere."""
+    def _is_built(self) -> bool:
+        """Whether the index holds this store, seen in this way: what another ignores may be served here."""
+        same = "SELECT 1 FROM facts.meta WHERE name='view' AND value=?"
+        return self.database.read(same, (self._view,)) != []
+
+    def _apply_everywhere(self, dirty: set[str]) -> None:
+        self._apply(dirty | find_dirty(self.store, self.catalog), sure=True)
+
+    def _apply(self, dirty: set[str], *, sure: bool) -> bool:
+        """Reconcile these folders, in one transaction.
+
+        Args:
+            dirty: Their paths.
+            sure: Whether the whole store was looked at again after something had been missed or met anew.
+
+        Returns:
+            False, with nothing done, when something left one of them or may have come from another, and that
+            is not sure: only all differences together tell a move from a removal and a birth, and what is
+            moved during a look at the store may be seen in both places or in none.
+        """
         with self.database.write() as connection:
             scanner = Scanner(self.store, self.ignore)
             gathered = gather(self.store, self.catalog, scanner, dirty)
+            if not sure and (scanner.vanished or self._may_have_moved(gathered)):
+                return False
             identities = Identities(connection, self.namespace, time.time())
             apply(connection, self.store, self.catalog, scanner, gathered, identities, self.title)
-            return gathered.known.keys() != gathered.seen.keys()
+        return True
+
+    def _may_have_moved(self, gathered: Gathered) -> bool:
+        known, seen = gathered.known, gathered.seen
+        if known.keys() - seen.keys():
+            return True
+        with_files = {
+            above for path, s in seen.items() if s.kind == RowKind.FILE for above in parents_of(path)
+        }
+        for path in seen.keys() - known.keys():
+            content = seen[path].content
+            if content is None and path not in with_files:
+                return True
+            if content is not None and self.catalog.by_content("xxh3", content):
+                return True
+        return False
+
+    def _notice_replacement(self) -> None:
+        self.store.check_root()
+        if self.database.replaced():
+            self.database.reopen()
+
+    def _notice_fork(self) -> None:
+        """In a forked child: leave the parent's locks alone, and build anew what was in its memory."""
+        if self._pid == os.getpid():
+            return
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._pending = {}
+        self._checked = {}
+        if self.database.in_memory:
+            self.sync()
 
     def _recovering(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except sqlite3.DatabaseError as error:
+        except _MAYBE_DAMAGE as error:
+            if isinstance(error, SkillFSError):
+                raise
             return self.database.recovering(lambda: self._rebuilt(work), error)
 
     def _rebuilt(self, work: Callable[[], T]) -> T:
@@ -160,9 +227,12 @@ class Engine:
 
     def query(self, work: Callable[[], T]) -> T:
         """Ask the index; when it turns out damaged, rebuild it and ask again."""
+        self._notice_fork()
         try:
             return work()
-        except sqlite3.DatabaseError as error:
+        except _MAYBE_DAMAGE as error:
+            if isinstance(error, SkillFSError):
+                raise
             with self._lock:
                 return self.database.recovering(lambda: self._rebuilt(work), error)
 
@@ -174,7 +244,7 @@ class Engine:
         return (pending[1], pending[2]) if pending is not None and pending[0] == row.signature else None
 
     def keep_text_facts(self, row: Row, md5: bytes, facts: TextFacts) -> None:
-        """Remember what a first reading computed; committed together with others, never holding up a reader."""
+        """Remember what a first reading computed; committed with others, never holding up a reader."""
         self._pending[row.key] = (row.signature, md5, facts)
         now = time.monotonic()
         if len(self._pending) == 1:
@@ -205,5 +275,8 @@ class Engine:
 
     def keep_sha256(self, row: Row, digest: bytes) -> None:
         """Remember a SHA-256 for the signature it was computed from."""
-        sql = "INSERT OR REPLACE INTO sha256 SELECT ?, ? WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
+        sql = (
+            "INSERT OR REPLACE INTO sha256 SELECT ?, ? "
+            "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
+        )
         self.database.try_write([(sql, [(row.key, digest, row.key, row.signature)])])

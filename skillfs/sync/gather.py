@@ -1,24 +1,38 @@
 """Finds where a store differs from its index, and collects both sides of the difference.
 
-`find_dirty` compares signatures: a folder's changes when a name in it comes, goes or is replaced, a file's when its
-bytes may have changed. `gather` then lists the dirty folders and reads what is new or different. Everything that
-neither side mentions stayed as it is.
+`find_dirty` compares signatures: a folder's changes when a name in it comes, goes or is replaced, a file's
+when its bytes may have changed. `gather` then lists the dirty folders and reads what is new or different.
+Everything that neither side mentions stayed as it is.
 """
 
 from __future__ import annotations
 
+import errno
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skillfs.core.model import Place
-from skillfs.index.catalog import ROOT, Catalog, NodeRow, Row, RowKind, Visibility, encode_place, paths_of
-from skillfs.stores.base import FileState, Store
+from skillfs.index.catalog import (
+    Catalog,
+    NodeRow,
+    Row,
+    RowKind,
+    Visibility,
+    decode_place,
+    encode_place,
+    paths_of,
+)
+from skillfs.stores.base import FileState, FolderHandle, Store
 from skillfs.sync.reconcile import parent_of
-from skillfs.sync.scan import SKILL_MD, Scanner, Seen
+from skillfs.sync.scan import SKILL_MD, Scanner, Seen, is_gone
 
 __all__ = ["Gathered", "Known", "find_dirty", "gather"]
+
+
+_FOLDERS = (RowKind.FOLDER, RowKind.SKILL)
 
 
 class Known(NamedTuple):
@@ -37,11 +51,21 @@ class Gathered:
         known: Path to what the index has, where something may have happened.
         seen: Path to what the store shows there.
         listed: Path to row and new state of the folders that were listed and stay as they are.
+        unreadable: Rows of the folders that stay as they are because they could not be listed.
     """
 
     known: dict[str, Known] = field(default_factory=dict)
     seen: dict[str, Seen] = field(default_factory=dict)
     listed: dict[str, tuple[Row, FileState]] = field(default_factory=dict)
+    unreadable: list[Row] = field(default_factory=list)
+
+    def gone(self) -> bool:
+        """Whether some known path is seen no more."""
+        return not self.known.keys() <= self.seen.keys()
+
+    def arrived(self) -> list[Seen]:
+        """What is seen and was not known at its path."""
+        return [seen for path, seen in self.seen.items() if path not in self.known]
 
 
 def find_dirty(store: Store, catalog: Catalog, scope: Row | None = None) -> set[str]:
@@ -52,74 +76,85 @@ def find_dirty(store: Store, catalog: Catalog, scope: Row | None = None) -> set[
         catalog: What is known of it.
         scope: A folder, or None for the whole store.
     """
-    if scope is None:
-        return _find_dirty_everywhere(store, catalog)
-    nodes = catalog.subtree(scope.key)
+    database = catalog.database
+    # An index in memory has one writer, who is waiting for the answer; its readers need not be held up.
+    with nullcontext() if database.in_memory else database.snapshot():
+        if scope is None:
+            return _find_dirty_everywhere(store, catalog)
+        return _find_dirty_below(store, catalog, scope)
+
+
+def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
     places = {scope.key: (scope.path, scope.place)}
+    dirty: set[str] = set()
     folders: defaultdict[int, list[tuple[str, bytes]]] = defaultdict(list)
     files: defaultdict[int, list[tuple[str, bytes]]] = defaultdict(list)
-    paths: dict[Place, str] = {scope.place: scope.path}
-    dirty = set()
+    # One place may be shown at several paths: by links into a followed folder, or as a linked SKILL.md.
+    listed_at: defaultdict[Place, list[str]] = defaultdict(list)
     folders[scope.place.root].append((scope.place.path, scope.signature))
-    for node in nodes:
+    listed_at[scope.place].append(scope.path)
+    for node in catalog.subtree(scope.key):
+        if node.parent not in places:
+            continue  # below a link that leads elsewhere now, which is dirty already
         above, place_above = places[node.parent]
-        path = f"{above}/{node.name}" if above else node.name
-        own = place_above.child(node.name)
-        place = own
-        if node.target is not None and node.kind != RowKind.LINK:
-            resolved = store.resolve(own)
+        place = place_above.child(node.name)
+        if node.kind == RowKind.LINK:
+            if _link_differs(store, place, node.target):
+                dirty.add(above)
+            continue
+        if node.target is not None:
+            resolved = store.resolve(place)
             if isinstance(resolved, str) or encode_place(resolved) != node.target:
                 dirty.add(above)
                 continue
             place = resolved
-        if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-            places[node.key] = (path, place)
-            paths[place] = path
-            folders[place.root].append((place.path, node.signature))
-        elif node.kind == RowKind.FILE:
-            paths[place] = above
+        if node.kind == RowKind.FILE:
+            listed_at[place].append(above)
             files[place.root].append((place.path, node.signature))
-        elif _link_differs(store, own, node.target):
-            dirty.add(above)
+        else:
+            path = f"{above}/{node.name}" if above else node.name
+            places[node.key] = (path, place)
+            listed_at[place].append(path)
+            folders[place.root].append((place.path, node.signature))
     for by_root in (folders, files):
         for root, known in by_root.items():
-            dirty.update(paths[Place(root, p)] for p in store.differing(root, known))
+            for path in store.differing(root, known):
+                dirty.update(listed_at[Place(root, path)])
     return dirty
 
 
 def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
     nodes: dict[int, tuple[int, str]] = {}
     signatures: list[tuple[int, bytes]] = []
-    moved_places: dict[int, str] = {}
     for key, parent, name, _, signature, target in catalog.folders():
+        if target is not None:
+            # Folders behind links into followed folders lie elsewhere than their path says: the slow way.
+            root = catalog.by_path(())
+            assert root is not None
+            return _find_dirty_below(store, catalog, root)
         nodes[key] = (parent, name)
         signatures.append((key, signature))
-        if target is not None:
-            moved_places[key] = target
     paths = paths_of(nodes)
-    dirty: set[str] = set()
-    if moved_places:
-        # Folders behind links into followed folders lie elsewhere than their path says: the slow way for all.
-        root = catalog.by_path(())
-        assert root is not None
-        return find_dirty(store, catalog, root)
-    dirty.update(store.differing(0, ((paths[key], signature) for key, signature in signatures)))
-    linked: list[tuple[int, str, bytes, str]] = []
+    dirty = set(store.differing(0, ((paths[key], signature) for key, signature in signatures)))
+    linked: list[tuple[str, str, bytes, str]] = []
 
     def files() -> Iterator[tuple[str, bytes]]:
         for parent, name, signature, target in catalog.files():
-            if target is not None:
-                linked.append((parent, name, signature, target))
-                continue
             above = paths[parent]
+            if target is not None:
+                linked.append((above, name, signature, target))
+                continue
             yield f"{above}/{name}" if above else name, signature
 
     dirty.update(parent_of(path) for path in store.differing(0, files()))
-    for parent, name, signature, target in linked:
-        resolved = store.resolve(Place(0, paths[parent]).child(name))
-        state = store.state(resolved) if isinstance(resolved, Place) else None
-        if state is None or state.signature != signature or encode_place(resolved) != target:  # type: ignore[arg-type]  # a state has a place
-            dirty.add(paths[parent])
+    for above, name, signature, target in linked:
+        resolved = store.resolve(Place(0, above).child(name))
+        if isinstance(resolved, str) or encode_place(resolved) != target:
+            dirty.add(above)
+            continue
+        state = store.state(resolved)
+        if state is None or state.signature != signature:
+            dirty.add(above)
     for _, parent, name, _, target in catalog.links():
         if _link_differs(store, Place(0, paths[parent]).child(name), target):
             dirty.add(paths[parent])
@@ -156,26 +191,46 @@ class _Gathering:
         self._anew: set[str] = set()
 
     def run(self, dirty: Iterable[str]) -> Gathered:
-        pending = sorted(set(dirty), key=lambda p: (p.count("/") if p else -1, p))
+        pending = sorted(set(dirty), key=lambda p: (p.count("/") if p else -1, p), reverse=True)
         done: set[str] = set()
         while pending:
-            path = pending.pop(0)
+            path = pending.pop()
             if path in done or self._is_covered(path):
                 continue
             done.add(path)
             if not self._list(path) and path:
-                pending.insert(0, parent_of(path))
+                pending.append(parent_of(path))
         contents = {
             k.node.signature: k.node.content
             for k in self._result.known.values()
-            if k.node.kind == RowKind.FILE and k.node.content is not None
+            if k.node.content is not None and not k.node.signature.endswith(b"?")
         }
         self._scanner.known_content = contents.get
         for path, place, skill, linked in self._walks:
-            for seen in self._scanner.walk(path, place, skill, linked=linked):
+            chain = self._chain(parent_of(path))
+            for seen in self._scanner.walk(path, place, skill, linked=linked, chain=chain):
                 self._result.seen[seen.path] = seen
-        self._keep_unreadable()
+        if self._scanner.unreadable:
+            self._keep_unreadable()
+        self._drop_orphans()
         return self._result
+
+    def _drop_orphans(self) -> None:
+        """Leave to the next check what was seen in a folder that was gone when the one above was listed."""
+        result, dropped = self._result, set()
+        for path in sorted(result.seen):
+            above = parent_of(path)
+            holder = result.seen.get(above)
+            gone = above in result.known if holder is None else holder.kind not in _FOLDERS
+            if path and (gone or above in dropped):
+                dropped.add(path)
+                del result.seen[path]
+        for path in [p for p in result.listed if p in result.known and p not in result.seen]:
+            dropped.add(path)
+            del result.listed[path]
+        if dropped:
+            problems = self._scanner.problems
+            problems[:] = [p for p in problems if p.folder in result.listed or p.folder in result.seen]
 
     def _is_covered(self, path: str) -> bool:
         while True:
@@ -189,17 +244,19 @@ class _Gathering:
         """List one folder; False when it is gone, so that the folder above has to be listed."""
         parts = tuple(path.split("/")) if path else ()
         row = self._catalog.by_path(parts)
-        if row is None or row.kind not in (RowKind.FOLDER, RowKind.SKILL):
+        if row is None or row.kind not in _FOLDERS:
             return False
         above = self._catalog.by_path(parts[:-1]) if parts else None
         skill_above = above.skill.path if above is not None and above.skill is not None else None
         try:
             with self._store.folder(row.place) as folder:
                 sight = self._scanner.look(folder, path, row.place, skill_above is not None)
-                if sight.is_skill != (row.kind == RowKind.SKILL):
-                    self._judge_anew(row, skill_above)
-                    return True
                 skill = path if sight.is_skill else skill_above
+                is_visible = row.visible == Visibility.IN_SKILL
+                if sight.is_skill != (row.kind == RowKind.SKILL) or is_visible != (skill is not None):
+                    self._forget(row, skill_above)
+                    self._walks.append((path, row.place, skill_above, row.target is not None))
+                    return True
                 children = {node.name: node for node in self._catalog.children(row.key)}
                 self._result.listed[path] = (row, sight.state)
                 if skill is not None:
@@ -211,14 +268,19 @@ class _Gathering:
                         seen = self._scanner.linked_file(full, sight.skill_md_place, skill)
                         if seen is not None:
                             self._result.seen[full] = seen
-        except (FileNotFoundError, NotADirectoryError):
-            return False
         except OSError as error:
-            self._scanner.unreadable_folder(path, row.place, skill_above, row.target is not None, error)
+            if is_gone(error):
+                return False
+            if error.errno == errno.EXDEV and path:
+                self._forget(row, skill_above)
+                self._result.seen[path] = self._scanner.mount_point(path, row.place, row.target is not None)
+            else:
+                self._scanner.unreadable_folder(path, row.place, skill_above, row.target is not None, error)
+                self._result.unreadable.append(row)
             return True
         for name in sight.folders:
             node = children.pop(name, None)
-            if node is None or node.target is not None or node.kind not in (RowKind.FOLDER, RowKind.SKILL):
+            if node is None or node.target is not None or node.kind not in _FOLDERS:
                 self._add_known(row, path, node, skill)
                 self._walks.append((f"{path}/{name}" if path else name, row.place.child(name), skill, False))
         for name in sight.links:
@@ -227,26 +289,35 @@ class _Gathering:
             self._add_known(row, path, node, skill)
         return True
 
-    def _judge_anew(self, row: Row, skill_above: str | None) -> None:
-        """A folder became a skill or ceased to be one: what can be seen below it, and in which skill, is another."""
+    def _forget(self, row: Row, skill_above: str | None) -> None:
+        """Look at all of a folder as if for the first time.
+
+        It became a skill or ceased to be one, so what can be seen below it, and in which skill, is another.
+        """
         self._anew.add(row.path)
         node = NodeRow(
-            row.key, 0, row.name, row.kind, row.visible, row.id, row.uuid, row.signature, row.size, row.modified,
-            row.content, None if row.place == Place(0, row.path) else encode_place(row.place),
+            row.key, 0, row.name, row.kind, row.visible, row.id, row.uuid, row.signature, row.size,
+            row.modified, row.content, row.target,
         )  # fmt: skip
         skill = row.path if row.kind == RowKind.SKILL else skill_above
         self._result.known[row.path] = Known(node, row.path, skill)
         self._add_below(row.key, row.path, skill)
-        linked = row.key != ROOT and row.target is not None
-        self._walks.append((row.path, row.place, skill_above, linked))
 
-    def _compare_file(self, folder, row: Row, path: str, name: str, node: NodeRow | None, skill: str) -> None:  # type: ignore[no-untyped-def]
+    def _compare_file(
+        self, folder: FolderHandle, row: Row, path: str, name: str, node: NodeRow | None, skill: str
+    ) -> None:
         if node is not None and node.kind == RowKind.FILE and node.target is None:
             try:
-                if folder.stat(name).signature == node.signature and node.content is not None:
-                    return
-            except OSError:
-                self._add_known(row, path, node, skill)
+                state, names = folder.stat(name)
+            except OSError as error:
+                if is_gone(error):
+                    self._add_known(row, path, node, skill)
+                else:
+                    self._scanner.unreadable_file(path, name, error)
+                return
+            settled = not state.signature.endswith(b"?")
+            if settled and state.signature == node.signature and node.content is not None:
+                self._scanner.note_names(path, name, names)
                 return
         self._add_known(row, path, node, skill)
         seen = self._scanner.file(folder, path, row.place, name, skill)
@@ -256,37 +327,38 @@ class _Gathering:
     def _compare_link(self, row: Row, path: str, name: str, node: NodeRow | None, skill: str | None) -> None:
         full = f"{path}/{name}" if path else name
         place = row.place.child(name)
-        target = self._scanner.into_followed(place, ())
+        target = self._scanner.into_followed(place, self._chain(path))
         if target is None:
             self._add_known(row, path, node, skill)
             for seen in self._scanner.link(full, place, skill):
                 self._result.seen[full] = seen
-            return
-        is_folder = not self._store.is_regular(target)
-        if is_folder:
-            if node is not None and node.target == encode_place(target) and node.kind in (RowKind.FOLDER, RowKind.SKILL):
-                return
-            self._add_known(row, path, node, skill)
-            self._walks.append((full, target, skill, True))
-        else:
+        elif self._store.is_regular(target):
             self._add_known(row, path, node, skill)
             found = self._scanner.linked_file(full, target, skill) if skill is not None else None
             if found is not None:
                 self._result.seen[full] = found
+        elif node is None or node.kind not in _FOLDERS or node.target != encode_place(target):
+            self._add_known(row, path, node, skill)
+            self._walks.append((full, target, skill, True))
+
+    def _chain(self, path: str) -> tuple[Place, ...]:
+        """Where the links into followed folders lead that a path goes through."""
+        chain: list[Place] = []
+        parts = path.split("/") if path and self._store.followed else []
+        for depth in range(1, len(parts) + 1):
+            row = self._catalog.by_path(parts[:depth])
+            if row is not None and row.target is not None and row.kind != RowKind.LINK:
+                chain.append(row.place)
+        return tuple(chain)
 
     def _add_known(self, row: Row, path: str, node: NodeRow | None, skill: str | None) -> None:
         if node is None:
             return
         full = f"{path}/{node.name}" if path else node.name
-        if row.kind == RowKind.SKILL:
-            skill = path
-        elif skill == path:
-            # The folder was no skill when the index saw it.
-            skill = row.skill.path if row.skill is not None else None
         if node.kind == RowKind.SKILL:
             skill = full
         self._result.known[full] = Known(node, full, skill)
-        if node.kind in (RowKind.FOLDER, RowKind.SKILL):
+        if node.kind in _FOLDERS:
             self._add_below(node.key, full, skill)
 
     def _add_below(self, key: int, path: str, skill: str | None) -> None:
@@ -301,21 +373,29 @@ class _Gathering:
 
     def _keep_unreadable(self) -> None:
         """What could not be listed removes nothing: below it, what was known counts as seen."""
-        for folder in self._scanner.unreadable:
-            prefix = folder + "/" if folder else ""
-            for path, known in self._result.known.items():
-                if (path.startswith(prefix) or path == folder) and (path == folder or path not in self._result.seen):
-                    self._result.seen[path] = _as_seen(known)
+        known = self._result.known
+        for path in sorted(known):
+            folder = path
+            while folder not in self._scanner.unreadable and folder:
+                folder = parent_of(folder)
+            if folder not in self._scanner.unreadable:
+                continue
+            if path == folder or path not in self._result.seen:
+                met = self._result.seen.get(folder)
+                skill_there = met.skill if met is not None else None
+                self._result.seen[path] = _as_seen(known[path], folder, skill_there)
 
 
-def _as_seen(known: Known) -> Seen:
+def _as_seen(known: Known, folder: str, skill_there: str | None) -> Seen:
+    """What was known below a folder that cannot be listed, as if it had been seen.
+
+    Args:
+        known: The entry.
+        folder: The folder that cannot be listed.
+        skill_there: The skill that this folder lies in now.
+    """
     node = known.node
-    lies = None if node.target is None else Place(*_split(node.target))
     state = FileState(node.signature, node.size or 0, node.modified)
-    visible = node.visible == Visibility.IN_SKILL
-    return Seen(known.path, node.kind, state, node.content, lies, known.skill if visible else None)
-
-
-def _split(target: str) -> tuple[int, str]:
-    root, _, path = target.partition(":")
-    return int(root), path
+    inner = known.skill is not None and (known.skill + "/").startswith(folder + "/" if folder else "")
+    lies = None if node.target is None or node.kind == RowKind.LINK else decode_place(node.target)
+    return Seen(known.path, node.kind, state, node.content, lies, known.skill if inner else skill_there)

@@ -100,6 +100,14 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def parents_of(path: str) -> list[str]:
+    """The paths of the folders above, the nearest first, without the root."""
+    found = []
+    while path := parent_of(path):
+        found.append(path)
+    return found
+
+
 def name_of(path: str) -> str:
     """The last component of a path."""
     return path.rpartition("/")[2]
@@ -171,7 +179,8 @@ def _pair_folders(
         before, after = pair = (parent_of(old), parent_of(match))
         if before not in old_folders or after not in new_folders:
             return
-        if name_of(old) == name_of(match) or (known[before].inode and known[before].inode == seen[after].inode):
+        same_folder = known[before].inode and known[before].inode == seen[after].inode
+        if same_folder or name_of(old) == name_of(match):
             votes[pair] += 1
 
     for match, old in moved.items():

@@ -1,8 +1,8 @@
 """Looks at a store and says what is there.
 
-A walk goes from the top down, so the enclosing skill of every file is known when the file is met, and only files
-inside skills are read. Links are not followed here, but for two kinds that have no entry elsewhere in the store
-to be an alias of: a `SKILL.md` that is a link, and a link into a followed folder.
+A walk goes from the top down, so the enclosing skill of every file is known when the file is met, and only
+files inside skills are read. Links are not followed here, but for two kinds that have no entry elsewhere in
+the store to be an alias of: a `SKILL.md` that is a link, and a link into a followed folder.
 """
 
 from __future__ import annotations
@@ -19,15 +19,25 @@ from skillfs.core.wire import quote_name
 from skillfs.index.catalog import RowKind
 from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 
-__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen"]
+__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone"]
 
 SKILL_MD = "SKILL.md"
 MOST_LINKS = 8
 """How many links into followed folders may lead on from one another."""
 
 
+# What opening says when the thing that was listed has given way: to nothing, to a file, to a link, or to a
+# socket or device.
+_GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV))
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether an error means that there is no such folder or file, rather than that it cannot be read."""
+    return error.errno in _GONE
+
+
 class ScanProblem(NamedTuple):
-    """Something wrong with a name in a folder."""
+    """Something wrong with a name in a folder, or with the folder itself where the name is empty."""
 
     folder: str
     name: str
@@ -46,7 +56,7 @@ class Seen(NamedTuple):
         content: XXH3-128 of a file; None when it could not be read.
         lies: Where it lies, when that is not where its path says; None as a rule.
         skill: Path of the enclosing skill; None outside skills.
-        head: The first bytes of a `SKILL.md`.
+        head: The first bytes of a `SKILL.md`; empty when it could not be read.
     """
 
     path: str
@@ -92,17 +102,26 @@ class Scanner:
         self.unreadable: set[str] = set()
         self.vanished: set[str] = set()
 
-    def walk(self, path: str, place: Place, skill: str | None, *, linked: bool = False) -> Iterator[Seen]:
+    def walk(
+        self,
+        path: str,
+        place: Place,
+        skill: str | None,
+        *,
+        linked: bool = False,
+        chain: tuple[Place, ...] = (),
+    ) -> Iterator[Seen]:
         """Everything at and below a folder, folders before what they hold.
 
         Args:
             path: Store path of the folder.
             place: Where it lies.
             skill: Path of the skill above it, if there is one.
-            linked: Whether it is reached through a link into a followed folder.
+            linked: Whether it is itself a link into a followed folder.
+            chain: Where the links above it lead.
         """
         stack: list[tuple[str, Place, str | None, bool, tuple[Place, ...]]] = [
-            (path, place, skill, linked, (place,) if linked else ())
+            (path, place, skill, linked, (*chain, place) if linked else chain)
         ]
         met = 0
         while stack:
@@ -120,10 +139,10 @@ class Scanner:
                     if skill is not None:
                         yield from self.files(folder, path, place, sight, skill)
             except OSError as error:
-                if isinstance(error, FileNotFoundError | NotADirectoryError):
+                if is_gone(error):
                     self.vanished.add(path)
                 elif error.errno == errno.EXDEV:
-                    self._mount_point(path)
+                    yield self.mount_point(path, place, linked)
                 else:
                     yield self.unreadable_folder(path, place, skill, linked, error)
                 continue
@@ -138,8 +157,7 @@ class Scanner:
                     seen = self.linked_file(prefix + name, target, skill)
                     if seen is not None:
                         yield seen
-            for name in sight.folders:
-                stack.append((prefix + name, place.child(name), skill, False, chain))
+            stack.extend((prefix + name, place.child(name), skill, False, chain) for name in sight.folders)
 
     def look(self, folder: FolderHandle, path: str, place: Place, in_skill: bool) -> FolderSight:
         """Sort what an open folder holds, and note what is wrong with its names."""
@@ -195,33 +213,43 @@ class Scanner:
         head = HEAD_LIMIT if name == SKILL_MD else 0
         try:
             if head == 0 and self.known_content is not None:
-                state = folder.stat(name)
-                content = self.known_content(state.signature)
-                if content is not None:
-                    return Seen(full, RowKind.FILE, state, content, None, skill)
+                state, names = folder.stat(name)
+                known = self.known_content(state.signature)
+                if known is not None:
+                    self.note_names(path, name, names)
+                    return Seen(full, RowKind.FILE, state, known, None, skill)
             state, content, start, names = folder.hash(name, head=head)
-        except (FileNotFoundError, NotADirectoryError):
-            self.vanished.add(path)
-            return None
         except OSError as error:
-            return self._unreadable_file(folder, path, place, name, skill, error)
+            if is_gone(error):
+                self.vanished.add(path)
+                return None
+            self.unreadable_file(path, name, error)
+            state = self._unknown(place.child(name))
+            return Seen(full, RowKind.FILE, state, None, None, skill, b"" if head else None)
         if names > 1:
-            self.problems.append(
-                ScanProblem(path, name, "hard-link", "info", "has other names outside what is watched here: "
-                            "an edit through one of them changes this file too")
-            )  # fmt: skip
+            self.note_names(path, name, names)
         return Seen(full, RowKind.FILE, state, content, None, skill, start if head else None)
+
+    def note_names(self, path: str, name: str, names: int) -> None:
+        """Note a file that has more than one name."""
+        if names > 1:
+            message = "has other names (hard links): an edit through one of them changes this file too"
+            self.problems.append(ScanProblem(path, name, "hard-link", "info", message))
 
     def linked_file(self, path: str, target: Place, skill: str) -> Seen | None:
         """A file that lies where a link leads, and has no other entry."""
         above, _, name = target.path.rpartition("/")
+        shown_in, _, shown_as = path.rpartition("/")
+        head = HEAD_LIMIT if shown_as == SKILL_MD else 0
         try:
             with self._store.folder(Place(target.root, above)) as folder:
-                head = HEAD_LIMIT if path.rpartition("/")[2] == SKILL_MD else 0
                 state, content, start, _ = folder.hash(name, head=head)
-        except OSError:
-            self.vanished.add(path.rpartition("/")[0])
-            return None
+        except OSError as error:
+            if is_gone(error):
+                self.vanished.add(shown_in)
+                return None
+            self.unreadable_file(shown_in, shown_as, error)
+            return Seen(path, RowKind.FILE, self._unknown(target), None, target, skill, b"" if head else None)
         return Seen(path, RowKind.FILE, state, content, target, skill, start if head else None)
 
     def link(self, path: str, place: Place, skill: str | None) -> Iterator[Seen]:
@@ -237,9 +265,9 @@ class Scanner:
         target = self._store.resolve(place)
         if not isinstance(target, Place) or target.root == 0:
             return None
-        for above in (*chain, place):
-            if above.root == target.root and (above.path + "/").startswith(target.path + "/" if target.path else ""):
-                return None
+        top = target.path + "/" if target.path else ""
+        if any(above.root == target.root and (above.path + "/").startswith(top) for above in (*chain, place)):
+            return None
         return target
 
     def _is_folder(self, place: Place) -> bool:
@@ -261,52 +289,56 @@ class Scanner:
 
         for raw in undecodable:
             shown = raw.decode("utf-8", "backslashreplace")
-            add("", "name-not-utf8", "warning", f"the name {quote_name(shown)} is not UTF-8 and is left out; rename it")
+            message = f"the name {quote_name(shown)} is not UTF-8 and is left out; rename it"
+            add("", "name-not-utf8", "warning", message)
         if not is_skill:
             for name in files:
                 if name.lower() == "skill.md":
-                    add(name, "wrong-case-skill-md", "warning", "only a file named exactly SKILL.md makes a skill; rename it")
+                    message = "only a file named exactly SKILL.md makes a skill; rename it"
+                    add(name, "wrong-case-skill-md", "warning", message)
         if not in_skill:
             return
         for name in odd:
             add(name, "special-file", "warning", "is a pipe, socket or device and is left out; remove it")
         for name in secrets:
-            add(name, "secret-file", "warning", "looks like a secret and is not served; keep it outside the skill")
+            message = "looks like a secret and is not served; keep it outside the skill"
+            add(name, "secret-file", "warning", message)
         folded = Counter(name.casefold() for name in names)
         if len(folded) < len(names):
             for name in names:
                 if folded[name.casefold()] > 1:
-                    add(name, "case-collision", "warning", "differs from a neighbour in case alone; many systems keep only one")
+                    message = "differs from a neighbour in case alone; many systems keep only one"
+                    add(name, "case-collision", "warning", message)
         for name in names:
-            if not name.isascii() and quote_name(name) != name or not name.isprintable():
-                add(name, "invisible-characters", "warning", "has characters in its name that cannot be seen; rename it")
+            if not name.isprintable() or (not name.isascii() and quote_name(name) != name):
+                message = "has characters in its name that cannot be seen; rename it"
+                add(name, "invisible-characters", "warning", message)
 
-    def _mount_point(self, path: str) -> None:
+    def mount_point(self, path: str, place: Place, linked: bool) -> Seen:
+        """A folder on another device: hidden, but remembered, so that its unmounting is noticed."""
         above, _, name = path.rpartition("/")
         message = "lies on another device and is left out; name it in follow= to serve it"
         self.problems.append(ScanProblem(above, name, "mount-point", "warning", message))
+        return Seen(path, RowKind.FOLDER, self._unknown(place), None, place if linked else None, None)
 
     def unreadable_folder(
         self, path: str, place: Place, skill: str | None, linked: bool, error: OSError
     ) -> Seen:
         """A folder that may not be listed: it is there, and what was known below it stays."""
         self.unreadable.add(path)
-        above, _, name = path.rpartition("/")
-        why = error.strerror or type(error).__name__
-        self.problems.append(
-            ScanProblem(above, name, "unreadable", "error", f"cannot be listed ({why}); what was known below it is kept")
-        )
-        state = unsettled(self._store.state(place) or FileState(b"", 0, 0))
-        return Seen(path, RowKind.FOLDER, state, None, place if linked else None, skill)
+        message = f"cannot be listed ({_why(error)}); what was known below it is kept"
+        self.problems.append(ScanProblem(path, "", "unreadable", "error", message))
+        return Seen(path, RowKind.FOLDER, self._unknown(place), None, place if linked else None, skill)
 
-    def _unreadable_file(
-        self, folder: FolderHandle, path: str, place: Place, name: str, skill: str, error: OSError
-    ) -> Seen | None:
-        why = error.strerror or type(error).__name__
-        self.problems.append(ScanProblem(path, name, "unreadable", "error", f"cannot be opened ({why}); mend its permissions"))
-        try:
-            state = folder.stat(name)
-        except OSError:
-            return None
-        full = f"{path}/{name}" if path else name
-        return Seen(full, RowKind.FILE, unsettled(state), None, None, skill)
+    def unreadable_file(self, path: str, name: str, error: OSError) -> None:
+        """Note a file that is there and may not be opened."""
+        message = f"cannot be opened ({_why(error)}); mend its permissions"
+        self.problems.append(ScanProblem(path, name, "unreadable", "error", message))
+
+    def _unknown(self, place: Place) -> FileState:
+        """The state of what could not be read: every later check looks again."""
+        return unsettled(self._store.state(place) or FileState(b"", 0, 0))
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from skillfs.index import journal as journal_module
+from skillfs.index.database import Database
+from skillfs.index.journal import ChangeRow, Journal
+
+
+@pytest.fixture(params=["memory", "file"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    return Database(None if request.param == "memory" else tmp_path / "index.sqlite")
+
+
+@pytest.fixture
+def journal(database: Database) -> Journal:
+    with database.write() as connection:
+        Journal.begin(connection)
+    return Journal(database)
+
+
+def append(database: Database, *paths: str) -> int:
+    with database.write() as connection:
+        return Journal.append(connection, [ChangeRow("added", b"u" * 16, path, content=b"c" * 16) for path in paths])
+
+
+def test_before_the_first_scan(database: Database) -> None:
+    assert Journal(database).revision() == 0
+    assert Journal(database).since(0) == (0, False, [])
+    assert Journal(database).since(7) == (0, True, [])
+
+
+def test_since(database: Database, journal: Journal) -> None:
+    start = journal.revision()
+    assert journal.since(start) == (start, False, [])
+    assert append(database, "a", "b") == start + 1
+    assert append(database, "c") == start + 2
+    for behind, paths in enumerate(["", "c", "abc"]):
+        now, reset, items = journal.since(start + 2 - behind)
+        assert (now, reset, [item.path for item in items]) == (start + 2, False, list(paths))
+    assert journal.since(start)[2][0] == ChangeRow("added", b"u" * 16, "a", content=b"c" * 16)
+
+
+@pytest.mark.parametrize("ask", [lambda now: 0, lambda now: now - 1, lambda now: now + 1, lambda now: -1, lambda now: 2**70])
+def test_reset_for_what_was_never_said(journal: Journal, ask: object) -> None:
+    now = journal.revision()
+    assert journal.since(ask(now)) == (now, True, [])  # type: ignore[operator]
+
+
+def test_reset_when_older_than_what_is_kept(
+    database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_CHANGES", 10)
+    start = journal.revision()
+    for n in range(30):
+        append(database, f"{n}", f"{n}b")
+        complete = [r for r in range(start, start + n + 2) if not journal.since(r)[1]]
+        for revision in complete:
+            items = journal.since(revision)[2]
+            assert [i.path for i in items] == [f"{k}{b}" for k in range(revision - start, n + 1) for b in ("", "b")]
+        assert len(complete) == min(n + 2, 6)
+    (kept,) = database.read("SELECT count(*) FROM change")[0]
+    assert kept == 10
+
+
+def test_one_revision_larger_than_what_is_kept(
+    database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_CHANGES", 10)
+    start = journal.revision()
+    now = append(database, *map(str, range(25)))
+    assert journal.since(start) == (now, True, [])
+    assert journal.since(now) == (now, False, [])
+    again = append(database, "x")
+    assert [i.path for i in journal.since(now)[2]] == ["x"]
+    assert again == now + 1
+
+
+def test_rebuilt_index_never_counts_through_old_numbers(database: Database, journal: Journal) -> None:
+    held = [journal.revision()] + [append(database, "x") for _ in range(20)]
+    with database.write() as connection:
+        Journal.begin(connection)
+    assert all(journal.since(revision)[1] for revision in held)
+    time.sleep(0.025)  # 21 numbers have been given out, one a millisecond at most
+    with database.write() as connection:
+        connection.execute("DELETE FROM facts.meta")  # as if the file had been lost
+        Journal.begin(connection)
+    for _ in range(20):
+        append(database, "y")
+    assert all(journal.since(revision)[1] for revision in held)
+
+
+def test_revision_is_an_exact_number_in_json(journal: Journal) -> None:
+    assert journal.revision() < 2**53

@@ -1,0 +1,105 @@
+"""The suites that fsspec ships for filesystems, as far as they are about reading.
+
+The scenarios are laid out behind the filesystem's back, in one skill folder. Its suites for copy, put and
+pipe write through the filesystem, which refuses that: `test_filesystem` tests the refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests, AbstractOpenTests
+
+from skillfs import ReadOnlyError, SkillFileSystem
+from tests.conftest import skill_md, write
+
+Join = Callable[..., str]
+
+
+class SkillFixtures(AbstractFixtures):
+    @pytest.fixture
+    def backing(self, tmp_path: Path) -> Path:
+        return write(tmp_path / "backing", {"skill/SKILL.md": skill_md("skill")}) / "skill"
+
+    @pytest.fixture
+    def fs(self, backing: Path) -> SkillFileSystem:
+        return SkillFileSystem(backing.parent, index=":memory:", skip_instance_cache=True, max_age=0)
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        return "skill"
+
+    @pytest.fixture
+    def fs_join(self) -> Join:
+        return lambda *parts: "/".join(parts)
+
+    @pytest.fixture
+    def local_path(self, tmp_path: Path) -> str:
+        path = tmp_path / "local"
+        path.mkdir()
+        return str(path)
+
+    @pytest.fixture
+    def seeded(self, backing: Path, fs_path: str, fs_join: Join) -> Callable[[Callable[..., str]], str]:
+        def seed(scenario: Callable[..., str]) -> str:
+            scenario(LocalFileSystem(auto_mkdir=True), fs_join, str(backing))
+            return fs_join(fs_path, "source")
+
+        return seed
+
+    @pytest.fixture
+    def fs_bulk_operations_scenario_0(self, seeded: Callable[..., str]) -> str:
+        return seeded(self._bulk_operations_scenario_0)
+
+    @pytest.fixture
+    def fs_glob_edge_cases_files(self, seeded: Callable[..., str]) -> str:
+        return seeded(self._glob_edge_cases_files)
+
+    @pytest.fixture
+    def fs_dir_and_file_with_same_name_prefix(self, seeded: Callable[..., str]) -> str:
+        return seeded(self._dir_and_file_with_same_name_prefix)
+
+    @pytest.fixture
+    def fs_10_files_with_hashed_names(self, seeded: Callable[..., str]) -> str:
+        return seeded(self._10_files_with_hashed_names)
+
+    @pytest.fixture
+    def fs_target(self, fs_join: Join, fs_path: str) -> Iterator[str]:
+        return fs_join(fs_path, "target")
+
+
+class Seeding(SkillFileSystem):
+    """Reads as ever; what a test makes with it goes straight to the local disk."""
+
+    def mkdir(self, path: str, *args: object, **kwargs: object) -> None:
+        (Path(self._engine.store.root) / path).mkdir()
+
+    def touch(self, path: str, *args: object, **kwargs: object) -> None:
+        (Path(self._engine.store.root) / path).touch()
+
+
+class TestGet(SkillFixtures, AbstractGetTests):
+    def test_get_directory_recursive(
+        self,
+        backing: Path,
+        fs_join: Join,
+        fs_path: str,
+        local_fs: object,
+        local_join: object,
+        local_target: str,
+    ) -> None:
+        """Of all of them only this one makes its files in its own body."""
+        fs = Seeding(backing.parent, index=":memory:", skip_instance_cache=True, max_age=0)
+        super().test_get_directory_recursive(fs, fs_join, fs_path, local_fs, local_join, local_target)
+
+
+class TestOpen(SkillFixtures, AbstractOpenTests):
+    def test_open_exclusive(self, fs: SkillFileSystem, fs_target: str) -> None:
+        """The suite's only test creates a file; here both modes of creating one are refused."""
+        for mode in ("wb", "xb"):
+            with pytest.raises(ReadOnlyError):
+                fs.open(fs_target, mode)
+        assert not fs.exists(fs_target)
