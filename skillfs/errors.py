@@ -173,6 +173,12 @@ class IntegrityError(SkillFSError, OSError):
     _errno = errno.EBADMSG
 
 
-def not_found(ref: object) -> NotFoundError:
-    """The one answer for everything that cannot be seen, whatever the reason: same reference, same bytes."""
-    return NotFoundError(f"nothing visible answers to {quoted(ref)}; list what there is with skill_tree()")
+def not_found(ref: object, near: str | None = None) -> NotFoundError:
+    """The one answer for everything that cannot be seen, whatever the reason: same reference, same bytes.
+
+    Args:
+        ref: What the caller sent.
+        near: A path that this caller may see and may have meant.
+    """
+    hint = "list what there is with skill_tree()" if near is None else f"did you mean {quoted(near)}?"
+    return NotFoundError(f"nothing visible answers to {quoted(ref)}; {hint}")

@@ -304,6 +304,11 @@ class SkillFileSystem(FsspecFace):
         self._engine.ensure_fresh("", self.max_age)
         return self._engine.query(lambda: all_problems(self._engine.catalog, access))
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """How the store's root may be spelled in front of a path."""
+        return self._engine.store.spellings
+
     # -- freshness -----------------------------------------------------------------------------------------
 
     def sync(self) -> None:

@@ -42,6 +42,9 @@ __all__ = ["Access", "Asked", "Lookup"]
 T = TypeVar("T")
 
 MOST_BASES = 10_000
+MOST_NEIGHBOURS = 500
+"""Names among which a near miss is looked for."""
+
 _MOST_STEPS = 40
 """Most links, other spellings and fresh looks on the way to one entry: a loop of links ends here."""
 
@@ -294,12 +297,32 @@ class Lookup:
         if row is not None and not access.sees(row):
             row = self._leading(row, access) if isinstance(ref, PathRef) else None
         if row is None:
-            raise not_found(asked.shown)
+            raise not_found(asked.shown, self._near(ref, access) if isinstance(ref, PathRef) else None)
         if row.kind == RowKind.FILE and isinstance(ref, PathRef) and ref.folder:
             raise IsFileError(
                 f"{quoted(asked.shown)} is written as a folder and names a file; drop the last slash"
             )
         return row
+
+    def _near(self, ref: PathRef, access: Access) -> str | None:
+        """A path close to one that leads nowhere; chosen among what the caller may see and nothing else."""
+        above, depth = self.engine.query(lambda: self._nearest(ref.parts))
+        if depth == len(ref.parts) or not above.visible or above.kind not in (RowKind.FOLDER, RowKind.SKILL):
+            return None
+        paths = {}
+        for node in self.engine.query(lambda: self.catalog.children(above.key))[:MOST_NEIGHBOURS]:
+            path = f"{above.path}/{node.name}" if above.path else node.name
+            skill = path if node.kind == RowKind.SKILL else above.skill.path if above.skill else None
+            seen = access.allows(skill) if skill is not None else access.leads(path)
+            if node.visible and node.kind != RowKind.LINK and seen:
+                paths[node.name] = path
+        name = ref.parts[depth]
+        close = next((found for found in paths if found.rpartition(".")[0] == name), None)
+        if close is None:
+            from difflib import get_close_matches
+
+            close = next(iter(get_close_matches(name, paths, 1, 0.8)), None)
+        return None if close is None else printable_path(paths[close])
 
     def _leading(self, row: Row, access: Access) -> Row | None:
         """A folder of a skill that is out of bounds, as what it is here: on the way to a skill within."""

@@ -92,11 +92,7 @@ class _Target:
                 on_progress=progress.callback,
                 skip_instance_cache=True,
             )
-        try:
-            yield fs
-        finally:
-            # What a first reading computed; a process that lives longer commits it by itself.
-            fs._engine.flush()
+        yield fs
 
 
 def _json_option(function: F) -> F:
@@ -178,11 +174,11 @@ def skills(target: _Target, as_json: bool) -> None:
     with target.open() as fs:
         found = fs.skills()
     if as_json:
-        output.write_json([output.skill_dict(skill, fs._roots) for skill in found])
+        output.write_json([output.skill_dict(skill, fs.roots) for skill in found])
         return
     from skillfs.tree import one_line
 
-    rows = [(s.name, output.path(s.path, fs._roots), one_line(s.description)) for s in found]
+    rows = [(s.name, output.path(s.path, fs.roots), one_line(s.description)) for s in found]
     output.table(("name", "path", "description"), rows)
     if not found:
         output.note("no skills here: a skill is a folder that holds a SKILL.md")
@@ -268,9 +264,9 @@ def find(target: _Target, patterns: tuple[str, ...], content_hash: str | None, a
                 found = []
             found = [entry for entry in found if glob is None or glob(entry.path)]
     if as_json:
-        output.write_json([output.as_dict(entry, fs._roots) for entry in found])
+        output.write_json([output.as_dict(entry, fs.roots) for entry in found])
     else:
-        output.write("".join(output.path(entry.path, fs._roots) + "\n" for entry in found))
+        output.write("".join(output.path(entry.path, fs.roots) + "\n" for entry in found))
     return FINE if found else FOUND_WRONG
 
 
@@ -343,7 +339,7 @@ def cat(
 def stat(target: _Target, ref: str, as_json: bool) -> None:
     """Show facts about a file, folder or skill."""
     with target.open() as fs:
-        values = output.as_dict(fs.entry(ref), fs._roots)
+        values = output.as_dict(fs.entry(ref), fs.roots)
     if as_json:
         output.write_json(values)
     else:
@@ -368,9 +364,9 @@ def check(target: _Target, strict: bool, as_json: bool) -> int:
     for problem in problems:
         count[problem.severity] += 1
     if as_json:
-        output.write_json({"problems": [output.as_dict(p, fs._roots) for p in problems], "counts": count})
+        output.write_json({"problems": [output.as_dict(p, fs.roots) for p in problems], "counts": count})
     else:
-        output.write("".join(_problem_line(p, fs._roots) + "\n" for p in problems))
+        output.write("".join(_problem_line(p, fs.roots) + "\n" for p in problems))
         output.note(
             f"{output.counted(count['error'], 'error')}, {output.counted(count['warning'], 'warning')}, "
             f"{output.counted(count['info'], 'note')}"
@@ -433,13 +429,13 @@ def changes(target: _Target, since: int, as_json: bool) -> None:
     with target.open() as fs:
         found = fs.changes(since)
     if as_json:
-        items = [output.as_dict(item, fs._roots) for item in found.items]
+        items = [output.as_dict(item, fs.roots) for item in found.items]
         output.write_json({"revision": found.revision, "reset": found.reset, "items": items})
         return
     for item in found.items:
-        moved = "" if item.old_path is None else f"{output.path(item.old_path, fs._roots)} -> "
+        moved = "" if item.old_path is None else f"{output.path(item.old_path, fs.roots)} -> "
         kind = output.styled(f"{item.kind:<8}", _COLOURS[item.kind])
-        output.write(f"{kind}  {moved}{output.path(item.path, fs._roots)}\n")
+        output.write(f"{kind}  {moved}{output.path(item.path, fs.roots)}\n")
     if found.reset:
         output.note(f"what changed since revision {since} is not known: take everything as new")
     output.note(f"now at revision {found.revision}; next time: skillfs changes --since {found.revision}")

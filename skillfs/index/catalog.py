@@ -150,15 +150,22 @@ def _path_query(depth: int) -> str:
     )
 
 
-_UP_QUERY = """
+# One question for a row and everything above it: two would cost half as much again, and could disagree.
+_UP_QUERY = f"""
 WITH RECURSIVE up (n, key, parent, name, kind, uuid, target) AS (
-    SELECT 0, key, parent, name, kind, uuid, target FROM entry WHERE {where}
+    SELECT 0, key, parent, name, kind, uuid, target FROM entry WHERE {{where}}
     UNION ALL
     SELECT n + 1, e.key, e.parent, e.name, e.kind, e.uuid, e.target FROM up JOIN entry e ON e.key = up.parent
-) SELECT key, name, kind, uuid, target FROM up ORDER BY n DESC
+)
+SELECT {_FINAL.format(n=0)}, up.key, up.name, up.kind, up.uuid, up.target FROM up
+LEFT JOIN entry e0 ON up.n = 0 AND e0.key = up.key
+LEFT JOIN text t ON t.key = e0.key
+ORDER BY up.n DESC
 """
-_UP_BY_KEY = _UP_QUERY.format(where="key = ?")
-_BY_KEY = f"SELECT {_FINAL.format(n=0)} FROM entry e0 LEFT JOIN text t ON t.key=e0.key WHERE e0.key=?"
+_BY_KEY = _UP_QUERY.format(where="key = ?")
+_BY_ID = _UP_QUERY.format(where="id = ?")
+# Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
+_BY_UUID = _UP_QUERY.format(where="id BETWEEN ?1 AND ?1 + 64 AND uuid = ?2")
 
 
 def encode_place(place: Place) -> str:
@@ -222,31 +229,11 @@ class Catalog:
 
     def by_key(self, key: int) -> Row | None:
         """The row with this key."""
-        chain = self.read(_UP_BY_KEY, (key,))
-        rows = self.read(_BY_KEY, (key,))
-        if not rows or not chain or chain[0][0] != ROOT:
-            return None
-        names: list[str] = []
-        skill: SkillFolder | None = None
-        place = Place(0, "")
-        for level, name, kind, uuid, target in chain:
-            if level != ROOT:
-                names.append(name)
-                place = place.child(name)
-            if kind == RowKind.SKILL:
-                skill = SkillFolder(level, uuid, "/".join(names))
-            if target is not None and kind != RowKind.LINK:
-                place = decode_place(target)
-        return _row(rows[0], "/".join(names), skill, place)
+        return _from_chain(self.read(_BY_KEY, (key,)))
 
     def by_id(self, number: int) -> Row | None:
         """The entry with this integer id."""
-        if not 0 <= number < 1 << 63:
-            return None
-        found = self.read("SELECT key FROM entry WHERE id=?", (number,))
-        row = self.by_key(found[0][0]) if found else None
-        # Between the two questions a writer may have given the key to another entry.
-        return row if row is not None and row.id == number else None
+        return _from_chain(self.read(_BY_ID, (number,))) if 0 <= number < 1 << 63 else None
 
     def by_uuid(self, uuid: bytes, number: int) -> Row | None:
         """The entry with this UUID.
@@ -255,13 +242,7 @@ class Catalog:
             uuid: 16 bytes.
             number: The id that follows from it; entries whose number was taken have one of the next.
         """
-        # Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
-        nearby = "SELECT key, uuid FROM entry WHERE id BETWEEN ? AND ? ORDER BY id"
-        for key, found in self.read(nearby, (number, number + 64)):
-            if found == uuid:
-                row = self.by_key(key)
-                return row if row is not None and row.uuid == uuid else None
-        return None
+        return _from_chain(self.read(_BY_UUID, (number, uuid)))
 
     def by_content(self, algorithm: str, digest: bytes) -> list[int]:
         """Keys of the files with this content."""
@@ -469,6 +450,25 @@ def _row(row: tuple[Any, ...], path: str, skill: SkillFolder | None, place: Plac
         row[0], _KINDS[row[1]], _VISIBILITIES[row[2]], row[3], row[4], row[5], row[6], row[7], row[8], row[9],
         text, path, skill, place,
     )  # fmt: skip
+
+
+def _from_chain(chain: list[Any]) -> Row | None:
+    """The last row of a chain that begins at the root."""
+    if not chain or chain[0][_FINAL_COLUMNS] != ROOT:
+        return None
+    names: list[str] = []
+    skill: SkillFolder | None = None
+    place = Place(0, "")
+    for row in chain:
+        key, name, kind, uuid, target = row[_FINAL_COLUMNS:]
+        if key != ROOT:
+            names.append(name)
+            place = place.child(name)
+        if kind == RowKind.SKILL:
+            skill = SkillFolder(key, uuid, "/".join(names))
+        if target is not None and kind != RowKind.LINK:
+            place = decode_place(target)
+    return _row(chain[-1], "/".join(names), skill, place)
 
 
 def _node(r: tuple[Any, ...]) -> NodeRow:

@@ -9,6 +9,7 @@ other, `identity` first, so a crash between the two leaves facts that the next c
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import stat
@@ -21,93 +22,21 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.index.schema import (
+    APPLICATION_ID,
+    FACTS_SCHEMA,
+    FACTS_VERSION,
+    IDENTITY_SCHEMA,
+    IDENTITY_VERSION,
+)
 
 __all__ = ["Database", "IndexWarning"]
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x534B4653  # "SKFS"
-IDENTITY_VERSION = 1
-FACTS_VERSION = 1
+_HEADER = 100  # bytes, at the start of every SQLite file
 BUSY_SECONDS = 120.0
 """How long a writer waits for another process: a first opening of a large store holds the lock throughout."""
-
-IDENTITY_SCHEMA = """
-CREATE TABLE identity (
-    path TEXT PRIMARY KEY,
-    uuid BLOB,
-    id INTEGER,
-    births INTEGER NOT NULL,
-    removed REAL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE identity_meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
-"""
-
-FACTS_SCHEMA = """
-CREATE TABLE facts.meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
-CREATE TABLE facts.entry (
-    key INTEGER PRIMARY KEY,
-    parent INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    kind INTEGER NOT NULL,
-    visible INTEGER NOT NULL,
-    id INTEGER,
-    uuid BLOB,
-    signature BLOB NOT NULL,
-    size INTEGER,
-    modified INTEGER NOT NULL,
-    content BLOB,
-    target TEXT
-) STRICT;
-CREATE TABLE facts.text (
-    key INTEGER PRIMARY KEY,
-    md5 BLOB,
-    encoding TEXT,
-    characters INTEGER NOT NULL,
-    lines INTEGER NOT NULL,
-    reason TEXT,
-    reason_at INTEGER,
-    grid BLOB
-) STRICT;
-CREATE TABLE facts.sha256 (key INTEGER PRIMARY KEY, digest BLOB NOT NULL) STRICT;
-CREATE TABLE facts.skill (
-    key INTEGER PRIMARY KEY,
-    name TEXT NOT NULL,
-    front_matter TEXT NOT NULL
-) STRICT;
-CREATE TABLE facts.problem (
-    folder INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    code TEXT NOT NULL,
-    severity TEXT NOT NULL,
-    message TEXT NOT NULL
-) STRICT;
-CREATE TABLE facts.change (
-    revision INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    uuid BLOB NOT NULL,
-    path TEXT NOT NULL,
-    old_path TEXT,
-    skill BLOB,
-    skill_path TEXT,
-    old_skill BLOB,
-    old_skill_path TEXT,
-    content BLOB,
-    old_content BLOB
-) STRICT;
-CREATE INDEX facts.change_revision ON change (revision);
-CREATE INDEX facts.skill_name ON skill (name);
-CREATE INDEX facts.problem_folder ON problem (folder);
-CREATE INDEX facts.text_md5 ON text (md5);
-CREATE INDEX facts.sha256_digest ON sha256 (digest);
-"""
-
-ENTRY_INDEXES = (
-    "CREATE UNIQUE INDEX IF NOT EXISTS facts.entry_name ON entry (parent, name)",
-    "CREATE UNIQUE INDEX IF NOT EXISTS facts.entry_id ON entry (id) WHERE id IS NOT NULL",
-    "CREATE INDEX IF NOT EXISTS facts.entry_content ON entry (content) WHERE content IS NOT NULL",
-)
-"""Made after the rows of a first opening: inserting into them row by row costs half as much again."""
 
 
 class IndexWarning(UserWarning):
@@ -341,17 +270,40 @@ class Database:
             if not damaged and _is_unwritable(error) and self.path is not None:
                 self._fall_back(str(error))
             elif damaged or (not isinstance(error, sqlite3.Error) and _damaged(self.path)):
-                replaced = self.replaced()
-                self.close()
-                if not replaced:
-                    self._set_aside(identity=_damaged(self.identity_path), facts=True)
-                self._open_first()
+                with self._alone():
+                    replaced = self.replaced()
+                    self.close()
+                    if not replaced:
+                        self._set_aside(identity=_damaged(self.identity_path), facts=True)
+                    self._open()
             else:
                 raise error
         return work()
 
     def _open_first(self) -> None:
+        with self._alone():
+            self._open()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from creating or setting aside the same files at the same time."""
+        fd = -1
+        if self.path is not None:
+            with contextlib.suppress(OSError):  # a file system without locks, or one that may only be read
+                fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _open(self) -> None:
         """Open, creating or replacing what is missing, foreign or of another schema."""
+        identity, facts = _is_cut_short(self.identity_path), _is_cut_short(self.path)
+        if identity or facts:
+            self._set_aside(identity=identity, facts=facts)
+        self._touch()
         try:
             self._create(self.connection())
         except sqlite3.DatabaseError as error:
@@ -359,16 +311,25 @@ class Database:
                 raise
             if _is_damage(error):
                 self.close()
-                self._set_aside(identity=_damaged(self.identity_path), facts=_damaged(self.path))
+                identity = _damaged(self.identity_path)
+                self._set_aside(identity=identity, facts=not identity or _damaged(self.path))
+                self._touch()
                 self._create(self.connection())
             elif isinstance(error, sqlite3.OperationalError):
                 self._fall_back(str(error))
             else:
                 raise
-        for file in (self.path, self.identity_path):
-            if file is not None and not os.access(file, os.W_OK):
-                self._fall_back("it may only be read")
+        files = (self.path, self.identity_path)
+        if any(file is not None and not os.access(file, os.W_OK) for file in files):
+            self._fall_back("it may only be read")
         self._files = self._inodes()
+
+    def _touch(self) -> None:
+        """Create the files for this user alone: those that SQLite makes beside them are like them."""
+        for file in (self.path, self.identity_path):
+            if file is not None:
+                with contextlib.suppress(OSError):  # opening them says what is wrong
+                    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _prepare_folder(self, path: Path) -> None:
         try:
@@ -430,6 +391,7 @@ class Database:
                 raise sqlite3.DatabaseError("malformed index in memory")
             self.close()
             self._set_aside(identity=schema == "main", facts=schema == "facts")
+            self._touch()
             self._create(self.connection())
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -446,11 +408,6 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-        if self.path is not None:
-            for file in (self.path, self.identity_path):
-                if file is not None:
-                    with contextlib.suppress(OSError):
-                        os.chmod(file, 0o600)
 
     def _set_aside(self, *, identity: bool, facts: bool) -> None:
         if self.path is None or self.identity_path is None:
@@ -500,7 +457,22 @@ def _is_damage(error: Exception) -> bool:
 
 def _is_unwritable(error: Exception) -> bool:
     unwritable = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in unwritable
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return isinstance(error, sqlite3.OperationalError) and code in unwritable
+
+
+def _is_cut_short(path: Path | None) -> bool:
+    """Whether a file that is in use, for its log lies beside it, has lost even its header.
+
+    Opening it would wait until whoever uses it is done.
+    """
+    if path is None:
+        return False
+    try:
+        # In this order: a file gets its header before its log.
+        return path.with_name(path.name + "-wal").exists() and path.stat().st_size < _HEADER
+    except OSError:
+        return False
 
 
 def _damaged(path: Path | None) -> bool:

@@ -32,6 +32,9 @@ from skillfs.stores.confine import open_root, opener
 
 __all__ = ["LocalStore"]
 
+if os.name != "posix":
+    raise ImportError("skillfs opens files by POSIX handles and does not run on Windows; run it in WSL")
+
 BLOCK = 1 << 20
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _pack = struct.Struct("<QQqqq").pack

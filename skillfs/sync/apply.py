@@ -14,9 +14,9 @@ from skillfs.core.frontmatter import FrontMatter, read_front_matter
 from skillfs.core.model import Place
 from skillfs.errors import StoreUnavailableError
 from skillfs.index.catalog import ROOT, Catalog, NodeRow, RowKind, Visibility, encode_place
-from skillfs.index.database import ENTRY_INDEXES
 from skillfs.index.identities import Identities
 from skillfs.index.journal import ChangeRow, Journal
+from skillfs.index.schema import ENTRY_INDEXES
 from skillfs.stores.base import FileState, Store, unsettled
 from skillfs.sync.gather import Gathered, Known
 from skillfs.sync.reconcile import Plan, State, name_of, parent_of, reconcile
@@ -372,9 +372,7 @@ class _Applying:
             node, skill = known.node, known.skill
             if not node.visible or node.uuid is None:
                 continue
-            if node.visible == Visibility.ON_THE_WAY:
-                skill = None
-            elif skill is not None and skill not in skills:
+            if skill is not None and skill not in skills:
                 own = self._known.get(skill)
                 skills[skill] = own.node.uuid if own is not None else self._uuid_at(skill)
             view[node.uuid] = _View(

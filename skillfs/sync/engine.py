@@ -7,11 +7,14 @@ looks at those places again, reconciles and commits.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -71,6 +74,7 @@ class Engine:
         self._checked: dict[str, tuple[float, float]] = {}
         self._pending: dict[int, tuple[bytes, bytes, TextFacts]] = {}
         self._pending_since = 0.0
+        atexit.register(_flush, weakref.ref(self))
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -280,3 +284,11 @@ class Engine:
             "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
         )
         self.database.try_write([(sql, [(row.key, digest, row.key, row.signature)])])
+
+
+def _flush(engine: weakref.ref[Engine]) -> None:
+    """At the end of a process, commit what a first reading computed: a short one would never come to it."""
+    alive = engine()
+    if alive is not None:
+        with contextlib.suppress(Exception):
+            alive.flush()

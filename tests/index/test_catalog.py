@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from skillfs.core.digest import Namespace, id_of_uuid, xxh3
 from skillfs.core.model import Place
 from skillfs.index.catalog import ROOT, Catalog, RowKind, Visibility, decode_place, encode_place
-from skillfs.index.database import ENTRY_INDEXES, Database
+from skillfs.index.database import Database
+from skillfs.index.schema import ENTRY_INDEXES
 from tests.conftest import write
 from tests.sync.harness import make_engine
 
@@ -131,7 +132,9 @@ def test_number_that_was_taken(root: Path) -> None:
     assert engine.catalog.by_uuid(NAMESPACE.uuid_of("a/x.md"), number) == row
     (root / "a/x.md").rename(root / "a/y.md")
     engine.sync()
-    assert engine.catalog.by_uuid(NAMESPACE.uuid_of("a/x.md"), number) == engine.catalog.by_path(("a", "y.md"))
+    assert engine.catalog.by_uuid(NAMESPACE.uuid_of("a/x.md"), number) == engine.catalog.by_path(
+        ("a", "y.md")
+    )
 
 
 def test_numbers_that_collide_at_a_first_opening(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_taken_number_is_kept(connection: sqlite3.Connection) -> None:
 
 def test_another_namespace_begins_anew(connection: sqlite3.Connection) -> None:
     assert Identities.namespace_of(connection) is None
-    uuid_, number = at(connection).born("a")
+    at(connection).born("a")
     at(connection).left("a")
     assert Identities.namespace_of(connection) == NAMESPACE.uuid
     other = Namespace(uuid.uuid5(NAMESPACE.uuid, "other"))

@@ -24,7 +24,9 @@ def journal(database: Database) -> Journal:
 
 def append(database: Database, *paths: str) -> int:
     with database.write() as connection:
-        return Journal.append(connection, [ChangeRow("added", b"u" * 16, path, content=b"c" * 16) for path in paths])
+        return Journal.append(
+            connection, [ChangeRow("added", b"u" * 16, path, content=b"c" * 16) for path in paths]
+        )
 
 
 def test_before_the_first_scan(database: Database) -> None:
@@ -44,7 +46,9 @@ def test_since(database: Database, journal: Journal) -> None:
     assert journal.since(start)[2][0] == ChangeRow("added", b"u" * 16, "a", content=b"c" * 16)
 
 
-@pytest.mark.parametrize("ask", [lambda now: 0, lambda now: now - 1, lambda now: now + 1, lambda now: -1, lambda now: 2**70])
+@pytest.mark.parametrize(
+    "ask", [lambda now: 0, lambda now: now - 1, lambda now: now + 1, lambda now: -1, lambda now: 2**70]
+)
 def test_reset_for_what_was_never_said(journal: Journal, ask: object) -> None:
     now = journal.revision()
     assert journal.since(ask(now)) == (now, True, [])  # type: ignore[operator]
@@ -60,7 +64,9 @@ def test_reset_when_older_than_what_is_kept(
         complete = [r for r in range(start, start + n + 2) if not journal.since(r)[1]]
         for revision in complete:
             items = journal.since(revision)[2]
-            assert [i.path for i in items] == [f"{k}{b}" for k in range(revision - start, n + 1) for b in ("", "b")]
+            assert [i.path for i in items] == [
+                f"{k}{b}" for k in range(revision - start, n + 1) for b in ("", "b")
+            ]
         assert len(complete) == min(n + 2, 6)
     (kept,) = database.read("SELECT count(*) FROM change")[0]
     assert kept == 10

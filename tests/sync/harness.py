@@ -148,7 +148,10 @@ def check(engine: Engine, root: Path) -> None:
             assert engine.catalog.by_id(row.id) == row
             assert engine.catalog.by_uuid(row.uuid, row.id) == row
     read = engine.database.read
-    assert read("SELECT key FROM entry WHERE key != 1 AND parent NOT IN (SELECT key FROM entry WHERE kind < 2)") == []
+    assert (
+        read("SELECT key FROM entry WHERE key != 1 AND parent NOT IN (SELECT key FROM entry WHERE kind < 2)")
+        == []
+    )
     assert read("SELECT uuid FROM entry WHERE uuid IS NOT NULL GROUP BY uuid HAVING count(*) > 1") == []
     assert read("SELECT key FROM entry WHERE (kind = 1) != (key IN (SELECT key FROM skill))") == []
     for table in ("text", "sha256"):

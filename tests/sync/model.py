@@ -32,7 +32,11 @@ def visible(root: str) -> dict[str, Shown]:
         names = [n for n in (*inner, *others) if _is_served(n)]
         full = {n: os.path.join(at, n) for n in names}
         inner[:] = [n for n in inner if n in full and not os.path.islink(full[n])]
-        links += [f"{where}/{n}".lstrip("/") for n in names if os.path.islink(full[n]) and not _is_marker(root, full[n])]
+        links += [
+            f"{where}/{n}".lstrip("/")
+            for n in names
+            if os.path.islink(full[n]) and not _is_marker(root, full[n])
+        ]
         files += [
             f"{where}/{n}".lstrip("/")
             for n in names
@@ -47,7 +51,9 @@ def visible(root: str) -> dict[str, Shown]:
             folder = folder.rpartition("/")[0]
         return folder
 
-    shown = {p: Shown("skill" if folders[p] else "folder", skill_of(p)) for p in folders if skill_of(p) is not None}
+    shown = {
+        p: Shown("skill" if folders[p] else "folder", skill_of(p)) for p in folders if skill_of(p) is not None
+    }
     for path in files:
         skill = skill_of(path.rpartition("/")[0])
         if skill is not None:
@@ -63,7 +69,11 @@ def visible(root: str) -> dict[str, Shown]:
         for path in links:
             skill = skill_of(path.rpartition("/")[0])
             target = _leads_to(root, os.path.join(root, path))
-            if target in shown and shown[target].kind != "link" and (skill is not None or shown[target].kind != "file"):
+            if (
+                target in shown
+                and shown[target].kind != "link"
+                and (skill is not None or shown[target].kind != "file")
+            ):
                 shown[path] = Shown("link", skill, None, target)
         if len(shown) == size:
             return shown

@@ -10,12 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 FOLDERS = ("a", "b", "B", "docs", "scripts", "pdf", ".hidden", ".git", "node_modules")
-FILES = ("SKILL.md", "SKILL.md", "skill.md", "x.md", "X.md", "é.md", ".dot", "run.py", "run.pyc", ".env", "y.md~")
+FILES = (
+    "SKILL.md",
+    "SKILL.md",
+    "skill.md",
+    "x.md",
+    "X.md",
+    "é.md",
+    ".dot",
+    "run.py",
+    "run.pyc",
+    ".env",
+    "y.md~",
+)
 TEXTS = ("", "one\n", "two\n", "---\nname: pdf\ndescription: d\n---\n", "same size A", "same size B")
 
 
 class Operations:
-    """Does random operations below a root. Every one leaves the store in a state that a user could leave it in.
+    """Does random operations below a root, such as people and their programs do.
 
     Args:
         root: The store.
@@ -49,7 +61,9 @@ class Operations:
         return self.random.choice(sorted(self.root.rglob("*")))
 
     def _file(self) -> Path:
-        return self.random.choice(sorted(p for p in self.root.rglob("*") if p.is_file() and not p.is_symlink()))
+        return self.random.choice(
+            sorted(p for p in self.root.rglob("*") if p.is_file() and not p.is_symlink())
+        )
 
     def _inner(self) -> Path:
         return self.random.choice(self._folders()[1:])

@@ -47,7 +47,11 @@ def run(tmp_path: Path, seed: int) -> None:
             check(engine, root)
             after = rows(engine)
             for path in before.keys() & after.keys():
-                if (before[path].kind < 2) == (after[path].kind < 2) and before[path].uuid and after[path].uuid:
+                if (
+                    (before[path].kind < 2) == (after[path].kind < 2)
+                    and before[path].uuid
+                    and after[path].uuid
+                ):
                     assert before[path].uuid == after[path].uuid, path
                     assert before[path].id == after[path].id, path
             follower.catch_up()

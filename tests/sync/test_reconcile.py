@@ -162,7 +162,7 @@ def without_inodes(tree: Tree, other: str = "") -> dict[str, State]:
     ("known", "seen", "moved", "added", "removed"),
     [
         pytest.param({"x": file("1", 1)}, {"y": file("1", 1)}, {"y": "x"}, [], [], id="file renamed"),
-        pytest.param({"x": file("1", 1)}, {"y": file("1", 2)}, {"y": "x"}, [], [], id="file written elsewhere"),
+        pytest.param({"x": file("1", 1)}, {"y": file("1", 2)}, {"y": "x"}, [], [], id="written elsewhere"),
         pytest.param({"x": file("1", 1)}, {"y": file("2", 1)}, {}, ["y"], ["x"], id="inode used again"),
         pytest.param({"x": file("", 1)}, {"y": file("", 1)}, {"y": "x"}, [], [], id="empty file renamed"),
         pytest.param({"x": file("", 1)}, {"y": file("", 2)}, {}, ["y"], ["x"], id="another empty file"),
@@ -232,7 +232,12 @@ def without_inodes(tree: Tree, other: str = "") -> dict[str, State]:
             id="a hard link is new",
         ),
         pytest.param(
-            ONE_FOLDER, moved_to(ONE_FOLDER, "b"), moved_to({p: p for p in ONE_FOLDER}, "b"), [], [], id="folder renamed"
+            ONE_FOLDER,
+            moved_to(ONE_FOLDER, "b"),
+            moved_to({p: p for p in ONE_FOLDER}, "b"),
+            [],
+            [],
+            id="folder renamed",
         ),
         pytest.param(
             ONE_FOLDER,
@@ -319,13 +324,16 @@ def without_inodes(tree: Tree, other: str = "") -> dict[str, State]:
             id="inode of a folder used again",
         ),
         pytest.param(
-            {"a": State(False, b"i", None)}, {"b": State(False, b"i", None)}, {}, ["b"], ["a"], id="unreadable file renamed"
+            {"a": State(False, b"i", None)},
+            {"b": State(False, b"i", None)},
+            {},
+            ["b"],
+            ["a"],
+            id="unreadable file renamed",
         ),
     ],
 )  # fmt: skip
-def test_cases(
-    known: Tree, seen: Tree, moved: dict[str, str], added: list[str], removed: list[str]
-) -> None:
+def test_cases(known: Tree, seen: Tree, moved: dict[str, str], added: list[str], removed: list[str]) -> None:
     plan = reconcile(known, seen)
     assert plan.moved == moved
     assert sorted(plan.added) == sorted(added)
