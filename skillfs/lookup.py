@@ -8,6 +8,7 @@ index and store agree, and a fresh look at one folder where they do not.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -319,8 +320,6 @@ class Lookup:
         name = ref.parts[depth]
         close = next((found for found in paths if found.rpartition(".")[0] == name), None)
         if close is None:
-            from difflib import get_close_matches
-
             close = next(iter(get_close_matches(name, paths, 1, 0.8)), None)
         return None if close is None else printable_path(paths[close])
 

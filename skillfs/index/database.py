@@ -43,6 +43,68 @@ class IndexWarning(UserWarning):
     """The index is not kept where it should be; the message says why and what follows."""
 
 
+class _InsideSQLite:
+    """Marks threads that are inside SQLite, so that no fork copies its locks while one of them holds any.
+
+    A copied lock is never released: the child would hang in its first call. Writers hold their database's lock
+    and are waited for by that.
+    """
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._thread = _Depth()
+
+    def __enter__(self) -> None:
+        thread = self._thread
+        if thread.depth == 0:
+            with self._door, self._lock:
+                self._count += 1
+        thread.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        thread = self._thread
+        thread.depth -= 1
+        if thread.depth == 0:
+            with self._lock:
+                self._count -= 1
+
+    def before_fork(self) -> None:
+        """Let nobody in, and wait until nobody else is inside."""
+        deadline = time.monotonic() + MOST_FORK_SECONDS
+        own = 1 if self._thread.depth else 0
+        self._door.acquire()
+        while True:
+            self._lock.acquire()
+            if self._count == own or time.monotonic() > deadline:
+                return
+            self._lock.release()
+            time.sleep(0.0002)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+        self._door.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the threads that were inside are not here."""
+        self._count = 1 if self._thread.depth else 0
+        self.after_fork_in_parent()
+
+
+class _Depth(threading.local):
+    """How often a thread has entered without leaving."""
+
+    depth = 0
+
+
+MOST_FORK_SECONDS = 10.0
+"""How long a fork waits for readers before it takes the risk."""
+
+_inside_sqlite = _InsideSQLite()
+
+
 class _Connection:
     """A connection that is closed with the thread it belongs to, but never on the other side of a fork."""
 
@@ -57,7 +119,7 @@ class _Connection:
         if self.pid != os.getpid():
             _leaked.append(self.connection)
         else:
-            with contextlib.suppress(sqlite3.Error):
+            with _inside_sqlite, contextlib.suppress(sqlite3.Error):
                 self.connection.close()
 
     def __del__(self) -> None:
@@ -69,23 +131,28 @@ _databases: WeakSet[Database] = WeakSet()
 _held_for_fork: list[threading.RLock] = []
 
 
-def _hold_writers() -> None:
+def _hold_for_fork() -> None:
     """Before a fork: SQLite keeps locks in memory too, where a copied one is never released."""
     for database in list(_databases):
         lock = database._guard()
         lock.acquire()
         _held_for_fork.append(lock)
+    _inside_sqlite.before_fork()
 
 
-def _release_writers() -> None:
+def _go_on_in_parent() -> None:
+    _inside_sqlite.after_fork_in_parent()
     while _held_for_fork:
         _held_for_fork.pop().release()
 
 
-# The child's databases get new locks at their first use.
-os.register_at_fork(
-    before=_hold_writers, after_in_parent=_release_writers, after_in_child=_held_for_fork.clear
-)
+def _go_on_in_child() -> None:
+    # The child's databases get new locks at their first use.
+    _inside_sqlite.after_fork_in_child()
+    _held_for_fork.clear()
+
+
+os.register_at_fork(before=_hold_for_fork, after_in_parent=_go_on_in_parent, after_in_child=_go_on_in_child)
 
 
 class _Kept(threading.local):
@@ -160,7 +227,8 @@ class Database:
         if self.path is None:
             with self._guard():
                 return self.connection().execute(sql, parameters).fetchall()
-        return self.connection().execute(sql, parameters).fetchall()
+        with _inside_sqlite:
+            return self.connection().execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -191,16 +259,17 @@ class Database:
             with self._guard():
                 yield
             return
-        connection = self.connection()
-        if connection.in_transaction:
-            yield
-            return
-        connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("COMMIT")
+        with _inside_sqlite:
+            connection = self.connection()
+            if connection.in_transaction:
+                yield
+                return
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("COMMIT")
 
     def try_write(self, statements: list[tuple[str, list[tuple[Any, ...]]]]) -> bool:
         """Run statements in one transaction unless another writer is busy now; never waits, never fails.

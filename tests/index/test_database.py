@@ -417,6 +417,40 @@ def test_fork(root: Path, index: Path, memory: bool, held: bool) -> None:
     check(engine, root)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forks_beside_readers(root: Path, index: Path) -> None:
+    """SQLite's locks in memory are copied by a fork as they are: none may be held then."""
+    write(root, skills(3))
+    engine = make_engine(root, index)
+    engine.sync()
+    before = uuids(engine)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            assert uuids(engine) == before
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.alarm(10)
+                    code = int(uuids(engine) != before)
+                finally:
+                    os._exit(code)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 KILLED = """
 import sys, random, os
 from pathlib import Path
