@@ -18,7 +18,7 @@ from skillfs.errors import (
     quoted,
 )
 from skillfs.fsspec_face import FsspecFace
-from skillfs.index.catalog import Row
+from skillfs.index.rows import Row
 from skillfs.listing import (
     all_problems,
     all_skills,

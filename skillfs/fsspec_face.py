@@ -27,7 +27,8 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
-from skillfs.index.catalog import Catalog, NodeRow, Row, RowKind, Visibility
+from skillfs.index.catalog import Catalog
+from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Access, Asked, Lookup
 from skillfs.reading import OpenFile, Reader, sequence_of

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from skillfs.core.digest import md5, sha256, xxh3, xxh3_of_blocks
 from skillfs.core.model import Place
 from skillfs.core.text import TextScanner, scan_text
-from skillfs.index.catalog import ROOT, RowKind, decode_place
+from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
 from skillfs.lookup import Access
 from skillfs.stores.base import Handle, Store

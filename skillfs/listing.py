@@ -11,8 +11,9 @@ from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.model import Change, Entry, Kind, Problem, Skill
 from skillfs.core.refs import find_unfit, printable_path
 from skillfs.errors import quoted
-from skillfs.index.catalog import Catalog, Row, RowKind, paths_of
+from skillfs.index.catalog import Catalog
 from skillfs.index.journal import ChangeRow
+from skillfs.index.rows import Row, RowKind, paths_of
 from skillfs.lookup import Access
 from skillfs.sync.scan import SKILL_MD
 

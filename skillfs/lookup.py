@@ -34,7 +34,8 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
-from skillfs.index.catalog import Catalog, Row, RowKind, Visibility
+from skillfs.index.catalog import Catalog
+from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.sync.engine import Engine
 from skillfs.sync.scan import SKILL_MD
 

@@ -45,7 +45,7 @@ from skillfs.errors import (
     UnreadableError,
     quoted,
 )
-from skillfs.index.catalog import Row
+from skillfs.index.rows import Row
 from skillfs.lookup import Access, Asked, Lookup
 from skillfs.stores.base import FileState, Handle
 

@@ -18,7 +18,8 @@ from skillfs.core.model import Kind
 from skillfs.core.refs import printable_path
 from skillfs.core.wire import quote_name
 from skillfs.errors import InvalidArgumentError, quoted
-from skillfs.index.catalog import Catalog, NodeRow, Row, RowKind, Visibility
+from skillfs.index.catalog import Catalog
+from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Access
 from skillfs.reading import check_count

@@ -34,7 +34,9 @@ def imports_of(module: Path) -> set[str]:
     return found
 
 
-MODULES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+MODULES = sorted(
+    p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

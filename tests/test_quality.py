@@ -15,5 +15,7 @@ ROOT = Path(__file__).parent.parent
     ids=["mypy", "ruff", "format"],
 )
 def test_checker_is_content(arguments: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -7,123 +7,24 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from skillfs.core.model import Place
 from skillfs.index.database import Database
+from skillfs.index.rows import (
+    ROOT,
+    NodeRow,
+    Row,
+    RowKind,
+    SkillFolder,
+    TextRow,
+    Visibility,
+    decode_place,
+    paths_of,
+)
 
-__all__ = [
-    "ROOT",
-    "Catalog",
-    "NodeRow",
-    "Row",
-    "RowKind",
-    "SkillFolder",
-    "TextRow",
-    "Visibility",
-    "decode_place",
-    "encode_place",
-]
-
-ROOT = 1
-"""Key of the root folder's row."""
-
-
-class RowKind(IntEnum):
-    """What a row stands for."""
-
-    FOLDER = 0
-    SKILL = 1
-    FILE = 2
-    LINK = 3
-
-
-class Visibility(IntEnum):
-    """Whether an entry can be seen, and why."""
-
-    HIDDEN = 0
-    IN_SKILL = 1
-    ON_THE_WAY = 2
-
-
-class SkillFolder(NamedTuple):
-    """The enclosing skill of an entry."""
-
-    key: int
-    uuid: bytes
-    path: str
-
-
-class TextRow(NamedTuple):
-    """What is known about the text of a file, but for its grid."""
-
-    md5: bytes | None
-    encoding: str | None
-    characters: int
-    lines: int
-    reason: str | None
-    reason_at: int | None
-
-
-class Row(NamedTuple):
-    """An entry with its surroundings.
-
-    Attributes:
-        key: Row key.
-        kind: What it is.
-        visible: Whether and why it can be seen.
-        id: Integer id; None for links, which have no identity of their own.
-        uuid: 16 bytes; None for links.
-        signature: State of the store when the facts were taken.
-        size: Bytes; None for folders.
-        modified: Nanoseconds since the epoch.
-        content: XXH3-128; None for folders and what could not be read.
-        target: Of a link, the store path it leads to; None when it leads nowhere.
-        text: Facts about the text where the file has been read before.
-        path: Store path.
-        skill: Enclosing skill; of a skill, itself.
-        place: Where it lies in the store.
-    """
-
-    key: int
-    kind: RowKind
-    visible: Visibility
-    id: int | None
-    uuid: bytes | None
-    signature: bytes
-    size: int | None
-    modified: int
-    content: bytes | None
-    target: str | None
-    text: TextRow | None
-    path: str
-    skill: SkillFolder | None
-    place: Place
-
-    @property
-    def name(self) -> str:
-        """Last component of the path."""
-        return self.path.rpartition("/")[2]
-
-
-class NodeRow(NamedTuple):
-    """An entry of a listed subtree."""
-
-    key: int
-    parent: int
-    name: str
-    kind: RowKind
-    visible: Visibility
-    id: int | None
-    uuid: bytes | None
-    signature: bytes
-    size: int | None
-    modified: int
-    content: bytes | None
-    target: str | None
-
+__all__ = ["Catalog"]
 
 _NODE = (
     "e.key, e.parent, e.name, e.kind, e.visible, e.id, e.uuid, e.signature, "
@@ -134,7 +35,10 @@ _FINAL = (
     "e{n}.content, e{n}.target, t.key, t.md5, t.encoding, t.characters, t.lines, t.reason, t.reason_at"
 )
 _FINAL_COLUMNS = 17
+_STAMP = "(SELECT value FROM facts.meta WHERE name='stamp')"
 _MOST_JOINED = 40
+MOST_FOLDERS = 20_000
+"""Folders that are kept in memory for look-ups of what they hold."""
 
 
 @lru_cache(maxsize=64)
@@ -145,7 +49,7 @@ def _path_query(depth: int) -> str:
     )
     final = _FINAL.format(n=depth)
     return (
-        f"SELECT {final}{levels} FROM entry e0 {joins} LEFT JOIN text t ON t.key=e{depth}.key "
+        f"SELECT {final}{levels}, {_STAMP} FROM entry e0 {joins} LEFT JOIN text t ON t.key=e{depth}.key "
         f"WHERE e0.key={ROOT}"
     )
 
@@ -157,26 +61,53 @@ WITH RECURSIVE up (n, key, parent, name, kind, uuid, target) AS (
     UNION ALL
     SELECT n + 1, e.key, e.parent, e.name, e.kind, e.uuid, e.target FROM up JOIN entry e ON e.key = up.parent
 )
-SELECT {_FINAL.format(n=0)}, up.key, up.name, up.kind, up.uuid, up.target FROM up
+SELECT {_FINAL.format(n=0)}, up.key, up.name, up.kind, up.uuid, up.target, {_STAMP} FROM up
 LEFT JOIN entry e0 ON up.n = 0 AND e0.key = up.key
 LEFT JOIN text t ON t.key = e0.key
 ORDER BY up.n DESC
 """
-_BY_KEY = _UP_QUERY.format(where="key = ?")
-_BY_ID = _UP_QUERY.format(where="id = ?")
+# For an entry whose folder is known already; a row of its folder for each level costs 2 µs.
+_IN_FOLDER = (
+    f"SELECT {_FINAL.format(n=0)}, e0.parent, e0.name, {_STAMP} FROM entry e0 "
+    "LEFT JOIN text t ON t.key = e0.key WHERE {where}"
+)
+_CHILD = _IN_FOLDER.format(where="e0.parent = ? AND e0.name = ?")
 # Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
-_BY_UUID = _UP_QUERY.format(where="id BETWEEN ?1 AND ?1 + 64 AND uuid = ?2")
+_ONE_BY_ID = _IN_FOLDER.format(where="e0.id = ?")
+_ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ?1 AND ?1 + 64 AND e0.uuid = ?2")
+_BY_KEY = _UP_QUERY.format(where="key = ?")
 
 
-def encode_place(place: Place) -> str:
-    """A place as the `target` column of a folder or file that lies elsewhere than its path says."""
-    return f"{place.root}:{place.path}"
+class _FolderRow(NamedTuple):
+    """A folder as far as what it holds depends on it."""
+
+    key: int
+    path: str
+    skill: SkillFolder | None
+    place: Place
+
+    @classmethod
+    def above(cls, row: tuple[Any, ...], parts: Sequence[str]) -> _FolderRow:
+        """The folder that holds the entry of a row with its levels."""
+        depth = len(parts) - 1
+        skill, place = _surroundings(row, parts, depth)
+        return cls(row[_FINAL_COLUMNS + 4 * depth], "/".join(parts[:depth]), skill, place)
+
+    @classmethod
+    def last(cls, chain: list[Any]) -> _FolderRow:
+        """The last folder of a chain that begins at the root."""
+        return cls(chain[-1][_FINAL_COLUMNS], *_along(chain))
 
 
-def decode_place(target: str) -> Place:
-    """The place that `encode_place` wrote."""
-    root, _, path = target.partition(":")
-    return Place(int(root), path)
+class _Folders:
+    """Folders that were looked up, good while the index bears one stamp: every writer gives it another."""
+
+    __slots__ = ("by_key", "by_path", "stamp")
+
+    def __init__(self, stamp: int | None) -> None:
+        self.stamp = stamp
+        self.by_key: dict[int, _FolderRow] = {}
+        self.by_path: dict[str, _FolderRow] = {}
 
 
 class Catalog:
@@ -189,6 +120,7 @@ class Catalog:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.read = database.read
+        self._folders = _Folders(None)
 
     # -- one entry -----------------------------------------------------------------------------------------
 
@@ -197,26 +129,18 @@ class Catalog:
         depth = len(parts)
         if depth > _MOST_JOINED:
             return self._by_long_path(parts)
+        folder = self._folders.by_path.get("/".join(parts[:-1])) if depth else None
+        if folder is not None and not self.database.connection().in_transaction:
+            found = self.read(_CHILD, (folder.key, parts[-1]))
+            if found and found[0][-1] == self._folders.stamp:
+                return _in_folder(found[0], folder)
         rows = self.read(_path_query(depth), tuple(parts))
         if not rows:
             return None
-        row = rows[0]
-        path = "/".join(parts)
-        skill = place = None
-        kind = row[1]
-        if kind == RowKind.SKILL:
-            skill = SkillFolder(row[0], row[4], path)
-        if kind != RowKind.LINK and row[9] is not None:
-            place = decode_place(row[9])
-        for level in range(depth - 1, -1, -1):
-            at = _FINAL_COLUMNS + 4 * level
-            if skill is None and row[at + 1] == RowKind.SKILL:
-                skill = SkillFolder(row[at], row[at + 2], "/".join(parts[:level]))
-            if place is None and row[at + 3] is not None:
-                above = decode_place(row[at + 3])
-                below = "/".join(parts[level:])
-                place = Place(above.root, f"{above.path}/{below}" if above.path else below)
-        return _row(row, path, skill, place or Place(0, path))
+        row = _from_levels(rows[0], parts)
+        if depth:
+            self._remember(rows[0][-1], _FolderRow.above(rows[0], parts))
+        return row
 
     def _by_long_path(self, parts: Sequence[str]) -> Row | None:
         key = ROOT
@@ -233,7 +157,7 @@ class Catalog:
 
     def by_id(self, number: int) -> Row | None:
         """The entry with this integer id."""
-        return _from_chain(self.read(_BY_ID, (number,))) if 0 <= number < 1 << 63 else None
+        return self._one(_ONE_BY_ID, (number,)) if 0 <= number < 1 << 63 else None
 
     def by_uuid(self, uuid: bytes, number: int) -> Row | None:
         """The entry with this UUID.
@@ -242,7 +166,34 @@ class Catalog:
             uuid: 16 bytes.
             number: The id that follows from it; entries whose number was taken have one of the next.
         """
-        return _from_chain(self.read(_BY_UUID, (number, uuid)))
+        return self._one(_ONE_BY_UUID, (number, uuid))
+
+    def _one(self, query: str, parameters: tuple[Any, ...]) -> Row | None:
+        found = self.read(query, parameters)
+        if not found:
+            return None
+        row = found[0]
+        folders = self._folders
+        folder = folders.by_key.get(row[_FINAL_COLUMNS])
+        if folder is not None and row[-1] == folders.stamp and not self.database.connection().in_transaction:
+            return _in_folder(row, folder)
+        chain = self.read(_BY_KEY, (row[0],))
+        whole = _from_chain(chain)
+        if whole is None or whole.uuid != row[4]:
+            return None  # between the two questions a writer gave the key to another entry
+        if len(chain) > 1:
+            self._remember(chain[-1][-1], _FolderRow.last(chain[:-1]))
+        return whole
+
+    def _remember(self, stamp: int | None, folder: _FolderRow) -> None:
+        """Keep a folder for look-ups of what it holds, as long as nothing is written."""
+        if stamp is None or self.database.connection().in_transaction:
+            return
+        folders = self._folders
+        if folders.stamp != stamp or len(folders.by_key) >= MOST_FOLDERS:
+            folders = self._folders = _Folders(stamp)
+        folders.by_key[folder.key] = folder
+        folders.by_path[folder.path] = folder
 
     def by_content(self, algorithm: str, digest: bytes) -> list[int]:
         """Keys of the files with this content."""
@@ -424,22 +375,6 @@ class Catalog:
         return self.read("SELECT key, parent, name, visible, target FROM entry WHERE kind = 3")
 
 
-def paths_of(nodes: dict[int, tuple[int, str]]) -> dict[int, str]:
-    """Paths of nodes given as key to (parent, name); the root is the node with key `ROOT`."""
-    paths: dict[int, str] = {ROOT: ""}
-    for key in nodes:
-        pending = []
-        at = key
-        while at not in paths:
-            pending.append(at)
-            at = nodes[at][0]
-        for at in reversed(pending):
-            parent, name = nodes[at]
-            above = paths[parent]
-            paths[at] = f"{above}/{name}" if above else name
-    return paths
-
-
 _KINDS = tuple(RowKind)
 _VISIBILITIES = tuple(Visibility)
 
@@ -452,15 +387,57 @@ def _row(row: tuple[Any, ...], path: str, skill: SkillFolder | None, place: Plac
     )  # fmt: skip
 
 
+def _in_folder(row: tuple[Any, ...], folder: _FolderRow) -> Row:
+    name = row[_FINAL_COLUMNS + 1]
+    path = f"{folder.path}/{name}" if folder.path else name
+    skill, place = folder.skill, folder.place.child(name)
+    if row[1] == RowKind.SKILL:
+        skill = SkillFolder(row[0], row[4], path)
+    if row[9] is not None and row[1] != RowKind.LINK:
+        place = decode_place(row[9])
+    return _row(row, path, skill, place)
+
+
+def _from_levels(row: tuple[Any, ...], parts: Sequence[str]) -> Row:
+    depth = len(parts)
+    path = "/".join(parts)
+    skill, place = _surroundings(row, parts, depth - 1)
+    if depth:
+        place = place.child(parts[-1])
+    if row[1] == RowKind.SKILL:
+        skill = SkillFolder(row[0], row[4], path)
+    if row[9] is not None and row[1] != RowKind.LINK:
+        place = decode_place(row[9])
+    return _row(row, path, skill, place)
+
+
+def _surroundings(row: tuple[Any, ...], parts: Sequence[str], depth: int) -> tuple[SkillFolder | None, Place]:
+    """Skill and place of the folder at a level of a row with its levels."""
+    skill = place = None
+    for level in range(depth, -1, -1):
+        key, kind, uuid, target = row[_FINAL_COLUMNS + 4 * level : _FINAL_COLUMNS + 4 * level + 4]
+        if skill is None and kind == RowKind.SKILL:
+            skill = SkillFolder(key, uuid, "/".join(parts[:level]))
+        if place is None and target is not None:
+            above = decode_place(target)
+            place = Place(above.root, "/".join(filter(None, (above.path, *parts[level:depth]))))
+    return skill, place or Place(0, "/".join(parts[:depth]))
+
+
 def _from_chain(chain: list[Any]) -> Row | None:
     """The last row of a chain that begins at the root."""
     if not chain or chain[0][_FINAL_COLUMNS] != ROOT:
         return None
+    return _row(chain[-1], *_along(chain))
+
+
+def _along(chain: list[Any]) -> tuple[str, SkillFolder | None, Place]:
+    """Path, skill and place of the last row of a chain."""
     names: list[str] = []
     skill: SkillFolder | None = None
     place = Place(0, "")
     for row in chain:
-        key, name, kind, uuid, target = row[_FINAL_COLUMNS:]
+        key, name, kind, uuid, target = row[_FINAL_COLUMNS : _FINAL_COLUMNS + 5]
         if key != ROOT:
             names.append(name)
             place = place.child(name)
@@ -468,7 +445,7 @@ def _from_chain(chain: list[Any]) -> Row | None:
             skill = SkillFolder(key, uuid, "/".join(names))
         if target is not None and kind != RowKind.LINK:
             place = decode_place(target)
-    return _row(chain[-1], "/".join(names), skill, place)
+    return "/".join(names), skill, place
 
 
 def _node(r: tuple[Any, ...]) -> NodeRow:

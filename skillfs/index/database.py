@@ -246,6 +246,8 @@ class Database:
                 raise
             try:
                 yield connection
+                # What readers keep in memory about folders is good for one stamp.
+                connection.execute("UPDATE facts.meta SET value = value + 1 WHERE name = 'stamp'")
                 connection.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):

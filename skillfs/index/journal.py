@@ -76,7 +76,7 @@ class Journal:
         revision = max(int(time.time() * 1000), before[0] + 1 if before is not None else 0)
         connection.executemany(
             "INSERT OR REPLACE INTO facts.meta VALUES (?, ?)",
-            [("revision", revision), ("first_revision", revision)],
+            [("revision", revision), ("first_revision", revision), ("stamp", revision)],
         )
         connection.execute("DELETE FROM change")
         return revision

@@ -13,9 +13,10 @@ from skillfs.core.digest import id_of_uuid
 from skillfs.core.frontmatter import FrontMatter, read_front_matter
 from skillfs.core.model import Place
 from skillfs.errors import StoreUnavailableError
-from skillfs.index.catalog import ROOT, Catalog, NodeRow, RowKind, Visibility, encode_place
+from skillfs.index.catalog import Catalog
 from skillfs.index.identities import Identities
 from skillfs.index.journal import ChangeRow, Journal
+from skillfs.index.rows import ROOT, NodeRow, RowKind, Visibility, encode_place
 from skillfs.index.schema import ENTRY_INDEXES
 from skillfs.stores.base import FileState, Store, unsettled
 from skillfs.sync.gather import Gathered, Known

@@ -23,10 +23,11 @@ from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
 from skillfs.core.text import TextFacts
 from skillfs.errors import SkillFSError
-from skillfs.index.catalog import Catalog, Row, RowKind
+from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
+from skillfs.index.rows import Row, RowKind
 from skillfs.stores.base import Store
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather

@@ -15,16 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skillfs.core.model import Place
-from skillfs.index.catalog import (
-    Catalog,
-    NodeRow,
-    Row,
-    RowKind,
-    Visibility,
-    decode_place,
-    encode_place,
-    paths_of,
-)
+from skillfs.index.catalog import Catalog
+from skillfs.index.rows import NodeRow, Row, RowKind, Visibility, decode_place, encode_place, paths_of
 from skillfs.stores.base import FileState, FolderHandle, Store
 from skillfs.sync.reconcile import parent_of
 from skillfs.sync.scan import SKILL_MD, Scanner, Seen, is_gone

@@ -16,7 +16,7 @@ from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place, Severity
 from skillfs.core.wire import quote_name
-from skillfs.index.catalog import RowKind
+from skillfs.index.rows import RowKind
 from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 
 __all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone"]

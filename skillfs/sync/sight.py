@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from skillfs.core.model import Place
-from skillfs.index.catalog import ROOT, Catalog, RowKind, Visibility
+from skillfs.index.catalog import Catalog
+from skillfs.index.rows import ROOT, RowKind, Visibility
 from skillfs.stores.base import Store
 
 __all__ = ["refresh_sight"]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from skillfs.core.digest import Namespace, id_of_uuid, xxh3
 from skillfs.core.model import Place
-from skillfs.index.catalog import ROOT, Catalog, RowKind, Visibility, decode_place, encode_place
+from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
+from skillfs.index.rows import ROOT, RowKind, Visibility, decode_place, encode_place
 from skillfs.index.schema import ENTRY_INDEXES
 from tests.conftest import write
 from tests.sync.harness import make_engine

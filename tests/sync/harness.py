@@ -11,8 +11,8 @@ import pytest
 
 from skillfs.core.digest import Namespace, xxh3
 from skillfs.core.ignore import IgnoreRules
-from skillfs.index.catalog import ROOT, Row, RowKind
 from skillfs.index.database import Database
+from skillfs.index.rows import ROOT, Row, RowKind
 from skillfs.stores import local
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine

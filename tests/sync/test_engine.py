@@ -15,8 +15,8 @@ import pytest
 from skillfs.core.digest import Namespace, id_of_uuid, xxh3
 from skillfs.core.model import Place
 from skillfs.errors import StoreUnavailableError
-from skillfs.index.catalog import ROOT, RowKind, Visibility
 from skillfs.index.identities import REMEMBERED_SECONDS
+from skillfs.index.rows import ROOT, RowKind, Visibility
 from skillfs.stores.local import LocalFolder, LocalStore
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
