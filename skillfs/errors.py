@@ -49,7 +49,7 @@ _ECHO_LIMIT = 200
 
 
 def quoted(value: object) -> str:
-    """Echo what a caller sent: in double quotes, printable ASCII and letters as they are, cut to 200 characters.
+    """Echo what a caller sent: in double quotes, printable characters as they are, cut to 200 characters.
 
     Control, bidirectional, line-separating and unpaired surrogate characters come out escaped, so an echoed
     reference can neither break a line nor a JSON encoder nor a terminal.
@@ -99,7 +99,7 @@ class InvalidArgumentError(SkillFSError, ValueError):
 
 
 class NotFoundError(SkillFSError, FileNotFoundError):
-    """Nothing visible answers to the reference: missing, hidden, outside a skill or outside the base paths."""
+    """Nothing visible answers to the reference: missing, hidden, outside a skill or outside the bases."""
 
     code = "not_found"
     _errno = errno.ENOENT

@@ -46,8 +46,8 @@ class IndexWarning(UserWarning):
 class _InsideSQLite:
     """Marks threads that are inside SQLite, so that no fork copies its locks while one of them holds any.
 
-    A copied lock is never released: the child would hang in its first call. Writers hold their database's lock
-    and are waited for by that.
+    A copied lock is never released: the child would hang in its first call. Writers hold the lock of their
+    database and are waited for by that.
     """
 
     def __init__(self) -> None:
