@@ -26,6 +26,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    code = "import sys, skillfs; print(sorted({'fsspec', 'yaml', 'rich', 'click', 'sqlite3'} & sys.modules.keys()))"
+    heavy = {"fsspec", "yaml", "rich", "click", "sqlite3"}
+    code = f"import sys, skillfs; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
