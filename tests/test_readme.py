@@ -1,7 +1,7 @@
 """Everything the README shows is run, and prints what the README says.
 
-A `console` block is a transcript: lines that start with `$ ` are commands, what follows is their whole output.
-A `pycon` block is a doctest. Both run in a copy of the repository's sample store. The two set-up commands make
+A `console` block is a transcript: lines that start with `$ ` are commands, what follows is their output. A
+`pycon` block is a doctest. Both run in a copy of the repository's sample store. The two set-up commands make
 environments of their own; here only what they run at the end is run, in this environment.
 """
 
