@@ -180,5 +180,5 @@ def not_found(ref: object, near: str | None = None) -> NotFoundError:
         ref: What the caller sent.
         near: A path that this caller may see and may have meant.
     """
-    hint = "list what there is with skill_tree()" if near is None else f"did you mean {quoted(near)}?"
+    hint = "list the tree to see what there is" if near is None else f"did you mean {quoted(near)}?"
     return NotFoundError(f"nothing visible answers to {quoted(ref)}; {hint}")

@@ -265,7 +265,7 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
 
     def sign(self, path: str, expiration: int = 100, **kwargs: Any) -> str:
         """Not offered: a signed URL would be a way around base paths."""
-        raise NotImplementedError("a skill filesystem signs no URLs; read the file with cat_file()")
+        raise NotImplementedError("a skill filesystem signs no URLs; read the file through it")
 
 
 def _name(asked: Asked) -> str:

@@ -239,9 +239,7 @@ class Lookup:
         """
         row = self._see(asked, access, opened=True)
         if row.kind != RowKind.FILE:
-            raise IsFolderError(
-                f"{quoted(asked.shown)} names a folder; list it with skill_tree() and read a file in it"
-            )
+            raise IsFolderError(f"{quoted(asked.shown)} names a folder; list its tree, and read a file in it")
         return row
 
     def folder(self, asked: Asked, access: Access) -> Row:
@@ -252,9 +250,7 @@ class Lookup:
         """
         row = self._see(asked, access)
         if row.kind == RowKind.FILE:
-            raise IsFileError(
-                f"{quoted(asked.shown)} names a file; read it with get_content(), or list the folder it is in"
-            )
+            raise IsFileError(f"{quoted(asked.shown)} names a file; read it, or list the folder it is in")
         return row
 
     def contents(self, asked: Asked, access: Access) -> list[Row]:
@@ -287,7 +283,7 @@ class Lookup:
         if known >= total:
             return
         # How many files there are is not for one who may see only some of them.
-        files = "every file" if access.restricted else f"more than {known} of {total} files"
+        files = "every file" if access.restricted else f"all files, only for {known} of {total}"
         raise NotIndexedError(f"{ref.algorithm} is not known for {files} yet; run: skillfs index --full")
 
     def _see(self, asked: Asked, access: Access, *, opened: bool = False) -> Row:

@@ -19,6 +19,7 @@ from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.index.database import Database
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine
+from skillfs.sync.scan import SKILL_MD
 
 __all__ = ["STORE_FILE", "data_folder", "open_engine", "store_argument", "store_namespace", "write_store_id"]
 
@@ -130,7 +131,13 @@ def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: 
         raise InvalidArgumentError(f'index is {quoted(text)}; pass the path of a file, or ":memory:"')
     if text == ":memory:":
         return None
-    return Path(os.path.abspath(os.path.expanduser(text)))
+    path = Path(os.path.realpath(os.path.expanduser(text)))
+    for folder in path.parents:
+        if not folder.is_relative_to(store.root):
+            break
+        if (folder / SKILL_MD).exists():
+            raise InvalidArgumentError(f"index {quoted(text)} lies in a skill; keep it outside of all skills")
+    return path
 
 
 def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:

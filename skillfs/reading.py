@@ -69,7 +69,7 @@ BUFFER = 1 << 16
 """Bytes that an open file reads ahead; each filling costs two system calls."""
 
 MOST_CACHED_FACTS = 2_048
-_MD5 = re.compile(r"[0-9a-fA-F]{32}")
+_MD5 = re.compile(r"(?:md5:)?[0-9a-fA-F]{32}")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EISDIR, errno.ENAMETOOLONG})
 
 
@@ -403,7 +403,7 @@ def _check_reading(encoding: str | None, expect_hash: str | None) -> str | None:
 
 
 def _expect(facts: _Facts, expected: str | None) -> None:
-    if expected is not None and facts.md5.hex() != expected.lower():
+    if expected is not None and facts.md5.hex() != expected.removeprefix("md5:").lower():
         raise ChangedError(
             "the file is another version than expect_hash names; start again from its first page"
         )

@@ -115,7 +115,8 @@ class Tree:
 
     def _remarks(self) -> Iterator[str]:
         if self.cursor is not None:
-            yield f'({self.returned} of {self.total} entries; go on with cursor "{self.cursor}")'
+            cut = f"{self.returned} of {self.total} entries"
+            yield f'({cut}; raise the limit, or go on with cursor "{self.cursor}")'
         elif self.returned:
             return
         elif self.total:

@@ -243,7 +243,7 @@ def test_refused_references(store: Path, open_fs: Open, ref: object, code: str) 
     if code == "invalid_argument" and not isinstance(ref, str | int):
         assert type(ref).__name__ in message
     if code == "is_folder":
-        assert "skill_tree" in message
+        assert "list its tree" in message
     assert fs.get_content("a/refs/x.md").text == "x of a\n"
 
 

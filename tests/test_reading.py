@@ -325,10 +325,11 @@ def test_pages_of_two_versions_are_not_mixed(root: Path, open_fs: Open) -> None:
     page = fs.get_content("s/t.md", 0, 3)
     assert fs.get_content("s/t.md", 3, 4, expect_hash=page.hash).text == " two"
     assert fs.get_content("s/t.md", 3, 4, expect_hash=page.hash.upper()).text == " two"
+    assert fs.get_content("s/t.md", 3, 4, expect_hash=f"md5:{page.hash}").text == " two"
     write(root, {"s/t.md": "eins zwei"})
     assert code_of(lambda: fs.get_content("s/t.md", 3, 4, expect_hash=page.hash)) == "changed"
     assert code_of(lambda: fs.get_lines("s/t.md", expect_hash=page.hash)) == "changed"
-    for wrong in ("", "x", page.hash[:-1], f"md5:{page.hash}", 5):
+    for wrong in ("", "x", page.hash[:-1], f"sha256:{page.hash}", 5):
         assert code_of(lambda wrong=wrong: fs.get_content("s/t.md", expect_hash=wrong)) == "invalid_argument"
 
 

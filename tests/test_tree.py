@@ -119,7 +119,8 @@ def test_drawing_of_a_page_in_the_middle(small: Path, open_fs: Opener) -> None:
     )
     assert [n.path for n in nodes(third) if n.continued] == ["pdf", "pdf/references"]
     assert (
-        str(second).splitlines()[-1] == f'(3 of {second.total} entries; go on with cursor "{second.cursor}")'
+        str(second).splitlines()[-1]
+        == f'(3 of {second.total} entries; raise the limit, or go on with cursor "{second.cursor}")'
     )
 
 
@@ -352,7 +353,7 @@ def test_a_folder_that_is_not_there_is_an_error(small: Path, open_fs: Opener) ->
     for ref in ("no/such", "zebra", "office/notes.txt", "pdf/.git"):
         with pytest.raises(NotFoundError):
             fs.skill_tree(ref)
-    with pytest.raises(IsFileError, match="get_content"):
+    with pytest.raises(IsFileError, match="read it, or list"):
         fs.skill_tree("pdf/SKILL.md")
 
 

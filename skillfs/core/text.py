@@ -77,7 +77,7 @@ def not_text_message(facts: TextFacts) -> str:
     """Say why a file is not text, at which byte, and what can be done."""
     return (
         f"the file is not text, at byte {facts.reason_at}: {facts.reason}; "
-        "read its bytes with cat_file(), or pass encoding=… if you know what it is written in"
+        "read it as bytes, or name its encoding if you know it"
     )
 
 
@@ -90,7 +90,7 @@ def check_hold_limit(size_bytes: int) -> None:
     if size_bytes > HOLD_LIMIT:
         raise TooLargeError(
             f"the file has {size_bytes} bytes, and in its encoding it would have to be held whole, which is "
-            f"done up to {HOLD_LIMIT}; convert it to UTF-8, or read its bytes with cat_file()"
+            f"done up to {HOLD_LIMIT}; convert it to UTF-8, or read it as bytes"
         )
 
 

@@ -510,9 +510,16 @@ def _run(arguments: Sequence[str]) -> int:
 def _usage_message(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        message += '; put "--" before a name that starts with "-"'
+        if error.ctx is not None and error.ctx.parent is not None and _is_global(error.option_name):
+            message = f"{error.option_name} goes before the command"
+        else:
+            message += '; put "--" before a name that starts with "-"'
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message}; see: {context.command_path if context else 'skillfs'} --help"
+
+
+def _is_global(option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

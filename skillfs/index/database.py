@@ -416,7 +416,7 @@ class Database:
     def _fall_back(self, why: str) -> None:
         warnings.warn(
             f"the index cannot be kept on disk ({why}); it lives in memory and is built again at each start. "
-            "Pass index= a path that can be written.",
+            "Give it the path of an index file that can be written.",
             IndexWarning,
             stacklevel=4,
         )

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import struct
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -362,6 +363,8 @@ def _is_utf8(name: str) -> bool:
 
 
 def _real_root(given: str, argument: str) -> str:
+    if sys.getfilesystemencoding().replace("-", "").lower() != "utf8":
+        raise InvalidArgumentError("file names are not UTF-8 in this process; set PYTHONUTF8=1")
     if not given or "\0" in given:
         raise InvalidArgumentError(f"{argument} is {quoted(given)}; name a folder")
     if "://" in given:

@@ -295,7 +295,8 @@ class Scanner:
             for name in files:
                 if name.lower() == "skill.md":
                     message = "only a file named exactly SKILL.md makes a skill; rename it"
-                    add(name, "wrong-case-skill-md", "warning", message)
+                    # Outside skills a whole skill is lost by it; inside one it may well be just a file.
+                    add(name, "wrong-case-skill-md", "info" if in_skill else "error", message)
         if not in_skill:
             return
         for name in odd:
@@ -317,7 +318,7 @@ class Scanner:
     def mount_point(self, path: str, place: Place, linked: bool) -> Seen:
         """A folder on another device: hidden, but remembered, so that its unmounting is noticed."""
         above, _, name = path.rpartition("/")
-        message = "lies on another device and is left out; name it in follow= to serve it"
+        message = "lies on another device and is left out; name it as one to follow, to serve it"
         self.problems.append(ScanProblem(above, name, "mount-point", "warning", message))
         return Seen(path, RowKind.FOLDER, self._unknown(place), None, place if linked else None, None)
 

@@ -12,8 +12,8 @@ from skillfs.stores.base import Store
 __all__ = ["refresh_sight"]
 
 _LINK_MESSAGES = {
-    "link-escapes": "leads out of the store and is not followed; name the folder it leads to in follow= to "
-    "serve it",
+    "link-escapes": "leads out of the store and is not followed; name the folder it leads to as one to "
+    "follow, to serve it",
     "link-dangling": "leads to nothing that is served; mend or remove it",
     "link-loop": "leads back to itself; mend or remove it",
 }

@@ -237,7 +237,7 @@ class TestNotText:
     def test_message_says_why_where_and_what_next(self) -> None:
         message = not_text_message(self.facts)
         assert "at byte 9000: holds a NUL byte" in message
-        assert "cat_file()" in message
+        assert "read it as bytes" in message
         assert "secret" not in message
 
     def test_has_no_windows(self) -> None:
