@@ -642,3 +642,33 @@ def test_thousands_of_base_paths_cost_little(root: Path, open_fs: Open) -> None:
     started = time.perf_counter()
     assert sum(access.allows(base) and access.leads(base) for base in bases) == 1000
     assert time.perf_counter() - started < 0.05
+
+
+# -- near misses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ref", "near"),
+    [
+        ("a/refs/x", "a/refs/x.md"),
+        ("a/ref/x.md", "a/refs"),
+        ("group/dep", "group/deep"),
+        ("a/refs/quite-different.md", None),
+        ("secret/x.md", None),
+    ],
+)
+def test_a_near_miss_is_named(store: Path, open_fs: Open, ref: str, near: str | None) -> None:
+    message = str(error_of(lambda: open_fs().get_content(ref)))
+    assert ("did you mean" in message) == (near is not None)
+    assert near is None or f'"{near}"' in message
+
+
+def test_a_near_miss_is_only_what_may_be_seen(store: Path, open_fs: Open) -> None:
+    """What is out of bounds is not offered, whether it is there or not."""
+    confined = open_fs(base_paths=["a"])
+    there = str(error_of(lambda: confined.get_content("bb")))
+    assert "did you mean" in str(error_of(lambda: open_fs().get_content("b/x")))
+    assert "did you mean" not in there
+    assert "did you mean" not in str(error_of(lambda: confined.get_content("b/x")))
+    (store / "b").rename(store / "quite-another")
+    assert str(error_of(lambda: confined.get_content("bb"))) == there

@@ -174,3 +174,13 @@ def test_a_second_process_reads_the_same_index(store: Path, data_home: Path) -> 
     )
     assert done.stdout.split() == [str(fs.revision), page.uuid, "1"]
     assert len(list(data_home.rglob("*.sqlite"))) == 1
+
+
+def test_an_index_inside_a_skill_is_refused(root: Path) -> None:
+    """Setting a strange file aside must never touch what a skill holds."""
+    write(root, {"a/SKILL.md": skill_md(), "a/refs/x.md": "x"})
+    for place in ("a/SKILL.md", "a/refs/x.md", "a/new.sqlite"):
+        with pytest.raises(InvalidArgumentError, match="lies in a skill"):
+            SkillFileSystem(root, index=root / place, skip_instance_cache=True)
+    assert (root / "a/SKILL.md").read_text() == skill_md()
+    assert not (root / "a/new.sqlite").exists()

@@ -833,3 +833,10 @@ def test_help_loads_no_filesystem() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
+
+
+def test_an_option_of_all_commands_goes_before_them(store: Path, run: Callable[..., Done]) -> None:
+    done = run("tree", "-s", store)
+    assert done.code == 2
+    assert "-s goes before the command" in done.err
+    assert 'put "--" before' in run("tree", "-x").err
