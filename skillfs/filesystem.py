@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from skillfs.access import Access
 from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.wire import Content, Lines
@@ -28,7 +29,7 @@ from skillfs.listing import (
     prompt_of,
     skill_of,
 )
-from skillfs.lookup import Access, Lookup
+from skillfs.lookup import Lookup
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.tree import FileDetails, Tree, TreeRequest, list_tree
@@ -89,8 +90,6 @@ class SkillFileSystem(FsspecFace):
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
     ) -> None:
-        if self._cached:
-            return
         fsspec_options = {"skip_instance_cache", "use_listings_cache", "asynchronous", "loop", "batch_size"}
         unknown = sorted(set(options) - fsspec_options)
         if unknown:
@@ -107,11 +106,8 @@ class SkillFileSystem(FsspecFace):
             raise InvalidArgumentError(f"max_age is {quoted(max_age)}; pass seconds, 0 or more")
         self.max_age = float(max_age)
         self._engine = open_engine(where, index=index, store_id=store_id, ignore=ignore, follow=follow)
-        if on_progress is None:
-            self._engine.ensure_fresh("", self.max_age)
-        else:
-            self._engine.sync(on_progress=on_progress)
-        self._lookup = Lookup(self._engine, base_paths)
+        self._engine.sync(on_progress=on_progress)
+        self._lookup = Lookup(self._engine, base_paths, self.max_age)
         self._reader = Reader(self._lookup)
         self._strip_roots()
 
@@ -185,7 +181,9 @@ class SkillFileSystem(FsspecFace):
             NotFoundError: Nothing visible answers to it.
             NotIndexedError: It is a hash that is not known for every file yet.
         """
-        return entry_of(self._lookup.entry(self._lookup.ask(ref), self._lookup.access(base_paths)))
+        asked = self._lookup.ask(ref)
+        row = self._lookup.entry(asked, self._lookup.access(base_paths))
+        return entry_of(row, link=row.path if asked.linked(row) else None)
 
     def find_content(self, content_hash: str, *, base_paths: Sequence[object] | None = None) -> list[Entry]:
         """Every file with a content, sorted by path.
@@ -275,7 +273,6 @@ class SkillFileSystem(FsspecFace):
         asked = self._lookup.ask(ref_or_name)
         row = None
         if isinstance(asked.ref, PathRef) and isinstance(ref_or_name, str) and "/" not in ref_or_name:
-            self._engine.ensure_fresh("", self.max_age)
             with contextlib.suppress(NotFoundError, InvalidArgumentError):
                 row = self._lookup.entry(self._lookup.ask(f"name:{ref_or_name}"), access)
         if row is None:

@@ -7,13 +7,14 @@ The methods take paths only: no ids, nothing is decoded. What fsspec derives fro
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from fsspec.implementations.chained import ChainedFileSystem
 
+from skillfs.access import Access
 from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.refs import PathRef
 from skillfs.errors import (
@@ -30,7 +31,7 @@ from skillfs.errors import (
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
-from skillfs.lookup import Access, Asked, Lookup
+from skillfs.lookup import Asked, Lookup
 from skillfs.reading import OpenFile, Reader, sequence_of
 from skillfs.stores.base import FileState
 from skillfs.sync.engine import Engine
@@ -47,6 +48,9 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
 
     protocol: ClassVar[str | tuple[str, ...]] = "skill"
     root_marker = ""
+    # The cache goes by the arguments as they are written: a relative store would for ever be the one below
+    # the first working folder. What costs, the index, is shared by all that name the same one in any way.
+    cachable = False
 
     max_age: float
     _engine: Engine
@@ -79,7 +83,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             IsFileError: The path ends in a slash and names a file.
         """
         asked = self._lookup.ask_path(path)
-        return _info_of(_name(asked), self._lookup.entry(asked, self._lookup.access()))
+        row = self._lookup.entry(asked, self._lookup.access())
+        return _info_of(_name(asked), row, islink=asked.linked(row))
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """Whether a visible entry is at a path."""
@@ -99,9 +104,11 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
 
     def _type(self, path: str) -> str | None:
         try:
-            return str(self.info(path)["type"])
+            asked = self._lookup.ask_path(path)
+            row = self._lookup.entry(asked, self._lookup.access(), hint=False)
         except (NotFoundError, InvalidArgumentError, IsFileError):
             return None
+        return _type_of(row.kind)
 
     def ls(self, path: str = "", detail: bool = True, **kwargs: Any) -> list[Any]:
         """What a folder holds, by name; a file lists itself."""
@@ -109,7 +116,7 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         asked = self._lookup.ask_path(path)
         row = self._lookup.entry(asked, access)
         if row.kind == RowKind.FILE:
-            infos = [_info_of(_name(asked), row)]
+            infos = [_info_of(_name(asked), row, islink=asked.linked(row))]
         else:
             self._engine.ensure_fresh(row.path, self.max_age)
             row = self._lookup.entry(asked, access)
@@ -133,11 +140,11 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         asked = self._lookup.ask_path(path)
         name = _name(asked)
         try:
-            row = self._lookup.entry(asked, access)
+            row = self._lookup.entry(asked, access, hint=False)
         except NotFoundError:
             return {} if detail else []
         if row.kind == RowKind.FILE:
-            found = {name: _info_of(name, row)}
+            found = {name: _info_of(name, row, islink=asked.linked(row))}
         else:
             self._engine.ensure_fresh(row.path, self.max_age)
             infos = self._engine.query(
@@ -145,8 +152,58 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             )
             found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
             if withdirs and name:
-                found = {name: _info_of(name, row), **found}
+                found = {name: _info_of(name, row, islink=asked.linked(row)), **found}
         return found if detail else list(found)
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: str | Callable[[OSError], object] = "omit",
+        detail: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Folders with the names of the folders and files in them; links to folders are not descended into.
+
+        Everything is found in one query, before the first folder is yielded. With `topdown` a caller may take
+        names out of the folders that are yielded, and these are not descended into.
+
+        Args:
+            path: The folder to begin with.
+            maxdepth: Levels; None for all.
+            topdown: Whether a folder comes before what is in it.
+            on_error: What to do when it cannot be listed: `omit` yields nothing, `raise` raises, and a
+                function is called with the error.
+            detail: Whether folders and files are mappings of name to info instead of lists of names.
+            **kwargs: Ignored.
+        """
+        if maxdepth is not None and maxdepth < 1:
+            raise InvalidArgumentError("maxdepth must be at least 1")
+        path = self._strip_protocol(path)
+        try:
+            asked = self._lookup.ask_path(path)
+            kind = self._lookup.entry(asked, self._lookup.access(), hint=on_error != "omit").kind
+            found = self.find(path, maxdepth, withdirs=True, detail=True)
+        except OSError as error:
+            if on_error == "raise":
+                raise
+            if callable(on_error):
+                on_error(error)
+            return
+        name = _name(asked)
+        own = found.pop(name, None)
+        if kind == RowKind.FILE:
+            yield name, {} if detail else [], {"": own} if detail else [""]
+            return
+        below: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {name: ({}, {})}
+        for at, info in found.items():
+            above, _, last = at.rpartition("/")
+            is_folder = info["type"] == "directory"
+            below[above][0 if is_folder else 1][last] = info
+            if is_folder and not info["islink"]:
+                below[at] = ({}, {})
+        yield from _walked(below, name, maxdepth, topdown, detail)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -268,6 +325,34 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         raise NotImplementedError("a skill filesystem signs no URLs; read the file through it")
 
 
+def _walked(
+    below: dict[str, tuple[dict[str, Any], dict[str, Any]]],
+    top: str,
+    maxdepth: int | None,
+    topdown: bool,
+    detail: bool,
+) -> Iterator[tuple[str, Any, Any]]:
+    """What `walk` yields, from the folders and files that each folder holds.
+
+    Without recursion: a store may be deeper than the stack.
+    """
+    stack: list[tuple[str, int, tuple[str, Any, Any] | None]] = [(top, 1, None)]
+    while stack:
+        at, level, done = stack.pop()
+        if done is not None:
+            yield done
+            continue
+        folders, files = below[at]
+        item = (at, folders, files) if detail else (at, list(folders), list(files))
+        if topdown:
+            yield item
+        else:
+            stack.append((at, level, item))
+        if maxdepth is None or level < maxdepth:
+            paths = [f"{at}/{name}" if at else name for name in item[1]]
+            stack.extend((path, level + 1, None) for path in reversed(paths) if path in below)
+
+
 def _name(asked: Asked) -> str:
     """A path as fsspec writes it: as it was asked for, so that links keep their names."""
     assert isinstance(asked.ref, PathRef)
@@ -289,16 +374,20 @@ def _stripped(path: Any, roots: Sequence[str]) -> Any:
     return text.removeprefix("/").removesuffix("/")
 
 
-def _info_of(name: str, row: Row, *, islink: bool = False) -> dict[str, Any]:
+def _info_of(name: str, row: Row, *, islink: bool) -> dict[str, Any]:
     """One entry.
 
     Args:
         name: Path by which it was asked for.
-        row: What is there; where that is another path, a link led to it.
-        islink: It is a link, although the paths do not show it.
+        row: What is there.
+        islink: Whether a link led to it.
     """
     skill = None if row.skill is None else row.skill.uuid
-    return _info(name, row, row.kind, skill, islink=islink or name != row.path)
+    return _info(name, row, row.kind, skill, islink=islink)
+
+
+def _type_of(kind: RowKind) -> str:
+    return "file" if kind == RowKind.FILE else "directory"
 
 
 def _infos_below(
@@ -319,8 +408,7 @@ def _infos_below(
     found: list[dict[str, Any]] = []
     foreign: list[tuple[str, str, NodeRow]] = []
     leading: set[str] = set()
-    # Which folders lead to something that may be seen only shows in all that is below.
-    for node in catalog.subtree(row.key, None if access.restricted else depth):
+    for level, node in _nodes_below(catalog, row.key, row.path, access, depth):
         above = at.get(node.parent)
         if above is None:
             continue
@@ -336,6 +424,9 @@ def _infos_below(
         if not (access.leads(path) if enclosing is None else access.allows(enclosing[0])):
             if node.kind in (RowKind.FOLDER, RowKind.SKILL):
                 foreign.append((shown, path, node))
+                # What it leads to shows in what is below it, which is not asked for at the last level.
+                if level == depth and access.leads_to_skill(catalog, path, node.key):
+                    _add_with_above(path, leading)
             continue
         if node.kind == RowKind.SKILL:
             _add_with_above(path, leading)
@@ -346,11 +437,33 @@ def _infos_below(
             continue
         found.append(_info(shown, node, node.kind, None if enclosing is None else enclosing[1]))
     found += [_info(shown, node, RowKind.FOLDER, None) for shown, path, node in foreign if path in leading]
-    if access.restricted and depth is not None:
-        most = depth + (name.count("/") + 1 if name else 0)
-        found = [info for info in found if info["name"].count("/") < most]
     found.sort(key=lambda info: info["name"].replace("/", "\0"))
     return found
+
+
+def _nodes_below(
+    catalog: Catalog, key: int, path: str, access: Access, depth: int | None, level: int = 1
+) -> Iterator[tuple[int | None, NodeRow]]:
+    """What lies below a folder and may be in bounds, parents first, each with its level where that is known.
+
+    Of a folder above the bases only the ways to them are looked at.
+    """
+    names = access.steps(path)
+    if names is None:
+        nodes = catalog.subtree(key, None if depth is None else depth - level + 1)
+        levels = {key: level - 1}
+        for node in nodes:
+            levels[node.key] = levels[node.parent] + 1
+            yield levels[node.key], node
+        return
+    for name in names:
+        child = catalog.child(key, name)
+        if child is None:
+            continue
+        yield level, child
+        if child.kind in (RowKind.FOLDER, RowKind.SKILL) and (depth is None or level < depth):
+            below = f"{path}/{name}" if path else name
+            yield from _nodes_below(catalog, child.key, below, access, depth, level + 1)
 
 
 def _info(
@@ -359,7 +472,7 @@ def _info(
     return {
         "name": name,
         "size": 0 if entry.size is None else entry.size,
-        "type": "file" if kind == RowKind.FILE else "directory",
+        "type": _type_of(kind),
         "mtime": entry.modified / 1e9,
         "id": entry.id,
         "uuid": uuid_text(entry.uuid or b""),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from skillfs.core.digest import md5, sha256, xxh3, xxh3_of_blocks
 from skillfs.core.model import Place
-from skillfs.core.text import TextScanner, scan_text
+from skillfs.core.textfacts import TextScanner, scan_text
 from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
 from skillfs.lookup import Access
@@ -294,9 +294,13 @@ def _add_rows(
 
 def _keep(engine: Engine, texts: list[tuple[Any, ...]], digests: list[tuple[Any, ...]]) -> int:
     """Commit what was computed, of files that the index still has with these bytes; empties the lists."""
-    with engine.database.write() as connection:
-        connection.executemany(_KEEP_TEXT, texts)
-        kept = connection.executemany(_KEEP_SHA256, digests).rowcount if digests else 0
+
+    def keep() -> int:
+        with engine.database.write() as connection:
+            connection.executemany(_KEEP_TEXT, texts)
+            return connection.executemany(_KEEP_SHA256, digests).rowcount if digests else 0
+
+    kept = engine.query(keep)
     texts.clear()
     digests.clear()
     return kept

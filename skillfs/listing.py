@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
+from skillfs.access import Access
 from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.model import Change, Entry, Kind, Problem, Skill
 from skillfs.core.refs import find_unfit, printable_path
@@ -14,7 +15,6 @@ from skillfs.errors import quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.journal import ChangeRow
 from skillfs.index.rows import Row, RowKind, paths_of
-from skillfs.lookup import Access
 from skillfs.sync.scan import SKILL_MD
 
 __all__ = [

@@ -7,11 +7,13 @@ index and store agree, and a fresh look at one folder where they do not.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from skillfs.access import Access
 from skillfs.core.digest import id_of_uuid
 from skillfs.core.model import Place
 from skillfs.core.refs import (
@@ -37,15 +39,19 @@ from skillfs.errors import (
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.sync.engine import Engine
-from skillfs.sync.scan import SKILL_MD
+from skillfs.sync.scan import SKILL_MD, is_left_out
 
 __all__ = ["Access", "Asked", "Lookup"]
 
 T = TypeVar("T")
 
 MOST_BASES = 10_000
-MOST_NEIGHBOURS = 500
-"""Names among which a near miss is looked for."""
+MOST_NEIGHBOURS = 250
+"""Names before a wrong one, and after it, among which a near miss is looked for."""
+
+# What Unicode normalisation makes of one single other character: the Greek question mark and varia, and the
+# sign of the kelvin. A name in ASCII without any of these is equal to no other.
+_FROM_OTHERS = frozenset(";`K")
 
 _MOST_STEPS = 40
 """Most links, other spellings and fresh looks on the way to one entry: a loop of links ends here."""
@@ -62,58 +68,11 @@ class Asked(NamedTuple):
         """What an error echoes; of a path what lies below the root, which no message gives away."""
         return printable_path(self.ref.path) if isinstance(self.ref, PathRef) else self.sent
 
-
-def _upwards(path: str) -> Iterator[str]:
-    """A path and all above it, the root last."""
-    yield path
-    while path:
-        path = path.rpartition("/")[0]
-        yield path
-
-
-class Access:
-    """What a call may see: the skills that lie at or below one of some folders.
-
-    Args:
-        bases: Paths of the folders; None for no restriction.
-    """
-
-    __slots__ = ("_above", "_bases")
-
-    def __init__(self, bases: Iterable[str] | None = None) -> None:
-        self._bases = None if bases is None else frozenset(bases)
-        # A call may name thousands of folders, and a listing asks for each of its rows: no loop over either.
-        self._above = frozenset(above for base in self._bases or () for above in _upwards(base))
-
-    @property
-    def restricted(self) -> bool:
-        """Whether anything may be out of bounds."""
-        return self._bases is not None
-
-    def allows(self, skill_path: str) -> bool:
-        """Whether a skill folder, and so what it encloses, can be seen."""
-        bases = self._bases
-        return bases is None or any(path in bases for path in _upwards(skill_path))
-
-    def leads(self, folder: str) -> bool:
-        """Whether a folder outside every skill can be on the way to a skill that is allowed."""
-        return self._bases is None or folder in self._above or self.allows(folder)
-
-    def sees(self, row: Row) -> bool:
-        """Whether an entry can be seen."""
-        if not row.path and row.skill is None:
-            return True  # the root says nothing about what is below it
-        if not row.visible:
+    def linked(self, row: Row) -> bool:
+        """Whether a link led from the path that was asked for to a row; another spelling of it is none."""
+        if not isinstance(self.ref, PathRef) or (path := self.ref.path) == row.path:
             return False
-        return self.allows(row.skill.path) if row.skill is not None else self.leads(row.path)
-
-    def within(self, bases: Iterable[str]) -> Access:
-        """What lies at or below one of these folders as well."""
-        other = Access(bases)
-        if self._bases is None:
-            return other
-        assert other._bases is not None
-        return Access([*filter(other.allows, self._bases), *filter(self.allows, other._bases)])
+        return unicodedata.normalize("NFC", path) != unicodedata.normalize("NFC", row.path)
 
 
 _EVERYTHING = Access()
@@ -125,6 +84,7 @@ class Lookup:
     Args:
         engine: Store and index.
         base_paths: Folders that every call is confined to; None for no restriction.
+        max_age: Seconds that a check of the store holds where names and contents are searched.
 
     Raises:
         InvalidArgumentError: `base_paths` is malformed.
@@ -132,9 +92,12 @@ class Lookup:
         IsFileError: A base is a file.
     """
 
-    def __init__(self, engine: Engine, base_paths: Sequence[object] | None = None) -> None:
+    def __init__(self, engine: Engine, base_paths: Sequence[object] | None, max_age: float) -> None:
         self.engine = engine
+        self._max_age = max_age
+        self._is_rooted = engine.store.is_rooted
         self._bases: tuple[Ref, ...] | None = None
+        self._own: tuple[int | None, Access] | None = None
         if base_paths is not None:
             asked = self._parse_bases(base_paths)
             self._resolve_bases(asked, _EVERYTHING)
@@ -155,13 +118,23 @@ class Lookup:
             NotFoundError: A base is not there.
             IsFileError: A base is a file.
         """
-        if self._bases is None:
-            own = _EVERYTHING
-        else:
-            own = Access(p for ref in self._bases if (p := self._base_now(ref)) is not None)
+        own = _EVERYTHING if self._bases is None else self._own_access(self._bases)
         if base_paths is None:
             return own
         return own.within(self._resolve_bases(self._parse_bases(base_paths), own))
+
+    def _own_access(self, bases: tuple[Ref, ...]) -> Access:
+        """What the filesystem is confined to: kept while nothing is written, as hundreds of bases cost."""
+        stamp = self.engine.query(self.catalog.stamp)
+        kept = self._own
+        if kept is not None and stamp is not None and kept[0] == stamp:
+            return kept[1]
+        paths = [self._base_now(ref) for ref in bases]
+        access = Access(path for path in paths if path is not None)
+        # What is not there yet, or is reached through a link, can become another with nothing written.
+        if all(isinstance(ref, PathRef) and ref.path == path for ref, path in zip(bases, paths, strict=True)):
+            self._own = (stamp, access)
+        return access
 
     def _parse_bases(self, base_paths: object) -> list[Asked]:
         if isinstance(base_paths, str | bytes | Mapping) or not isinstance(base_paths, Iterable):
@@ -189,7 +162,7 @@ class Lookup:
     def _base_now(self, ref: Ref) -> str | None:
         """A base of the filesystem: one given as a path stays that path, others follow what they name."""
         try:
-            row = self._see(Asked(ref, ""), _EVERYTHING)
+            row = self._see(Asked(ref, ""), _EVERYTHING, hint=False)
         except SkillFSError:
             # Nothing is there to be seen, but what went away from there is still to be told as removed.
             return ref.path if isinstance(ref, PathRef) else None
@@ -199,8 +172,7 @@ class Lookup:
         # A folder inside a skill is no base for that skill; it can only be one for skills nested below it.
         if row.kind == RowKind.SKILL or row.visible == Visibility.ON_THE_WAY:
             return True
-        nodes = self.engine.query(lambda: self.catalog.subtree(row.key))
-        return any(node.kind == RowKind.SKILL for node in nodes)
+        return self.engine.query(lambda: self.catalog.holds_skill(row.key))
 
     # -- one entry -----------------------------------------------------------------------------------------
 
@@ -222,14 +194,19 @@ class Lookup:
         """
         return Asked(parse_path(path, self.engine.store.spellings), path)
 
-    def entry(self, asked: Asked, access: Access) -> Row:
+    def entry(self, asked: Asked, access: Access, *, hint: bool = True) -> Row:
         """The entry a reference names, as it is now.
+
+        Args:
+            asked: The reference.
+            access: What the caller may see.
+            hint: Whether an error names a near miss: looking for one costs more than all the rest.
 
         Raises:
             NotFoundError: Nothing visible answers to it.
             NotIndexedError: It is a hash that is not known for every file.
         """
-        return self._see(asked, access)
+        return self._see(asked, access, hint=hint)
 
     def file(self, asked: Asked, access: Access) -> Row:
         """Like `entry`, for reading: that the file is still there is left to whoever opens it.
@@ -266,28 +243,72 @@ class Lookup:
             raise InvalidArgumentError(
                 f"{quoted(asked.shown)} is no content hash; pass sha256:, md5: or xxh3: and hex digits"
             )
-        self.engine.flush()  # a hash that a reading has just printed can be asked for at once
-        rows = self.engine.query(lambda: self._with_content(ref, access))
+        self._check_root()
+        self._freshen_for(ref)
+        rows = self.engine.query(lambda: list(self._with_content(ref, access)))
         if not rows:
             self._require_hashes(ref, access)
             raise not_found(asked.shown)
         return rows
 
-    def _with_content(self, ref: HashRef, access: Access) -> list[Row]:
+    def _with_content(self, ref: HashRef, access: Access) -> Iterator[Row]:
+        """The files with a content, in order; a row costs, and one content can have thousands of files."""
         keys = self.catalog.by_content(ref.algorithm, ref.digest)
-        rows = [row for key in keys if (row := self.catalog.by_key(key)) is not None and access.sees(row)]
-        return sorted(rows, key=lambda row: row.path.replace("/", "\0"))
+        paths = self.catalog.with_paths(keys)
+        # A file whose skill is in bounds lies in bounds itself: that much its path alone says.
+        some = [(path.replace("/", "\0"), key) for key in keys if (path := paths.get(key)) is not None]
+        for order, key in sorted(some):
+            if access.allows(order.replace("\0", "/")):
+                row = self.catalog.by_key(key)
+                if row is not None and access.sees(row):
+                    yield row
 
     def _require_hashes(self, ref: HashRef, access: Access) -> None:
-        known, total = self.engine.query(lambda: self.catalog.hashed(ref.algorithm))
+        if ref.algorithm == "xxh3":
+            return  # known of every file that can be read
+        known, total = self.engine.query(
+            lambda: self.catalog.hashed(ref.algorithm, self._tops(access) if access.restricted else None)
+        )
         if known >= total:
             return
         # How many files there are is not for one who may see only some of them.
         files = "every file" if access.restricted else f"all files, only for {known} of {total}"
         raise NotIndexedError(f"{ref.algorithm} is not known for {files} yet; run: skillfs index --full")
 
-    def _see(self, asked: Asked, access: Access, *, opened: bool = False) -> Row:
+    def _tops(self, access: Access) -> list[int]:
+        """Keys of folders, none below another, that together hold all that is in bounds and nothing else."""
+        keys = []
+        for base in access.tops:
+            row = self.catalog.by_path(base.split("/") if base else ())
+            if row is None:
+                continue
+            if row.kind == RowKind.SKILL or row.skill is None:
+                keys.append(row.key)
+                continue
+            inside: set[int] = set()
+            for node in self.catalog.subtree(row.key):
+                if node.parent in inside:
+                    inside.add(node.key)
+                elif node.kind == RowKind.SKILL:
+                    inside.add(node.key)
+                    keys.append(node.key)
+        return keys
+
+    def _check_root(self) -> None:
+        # All places are told by handles of the roots, which go on leading into a root that was replaced.
+        if not self._is_rooted():
+            self.engine.sync()
+
+    def _freshen_for(self, ref: Ref) -> None:
+        """Before a search: no single place of the store can say whether it has something new to be found."""
+        if isinstance(ref, HashRef):
+            self.engine.flush()  # a hash that a reading has just printed can be asked for at once
+        if isinstance(ref, HashRef | NameRef):
+            self.engine.ensure_fresh("", self._max_age)
+
+    def _see(self, asked: Asked, access: Access, *, opened: bool = False, hint: bool = True) -> Row:
         ref = asked.ref
+        self._check_root()
         if isinstance(ref, PathRef):
             row = self._by_path(ref.parts, access, opened)
         else:
@@ -295,7 +316,8 @@ class Lookup:
         if row is not None and not access.sees(row):
             row = self._leading(row, access) if isinstance(ref, PathRef) else None
         if row is None:
-            raise not_found(asked.shown, self._near(ref, access) if isinstance(ref, PathRef) else None)
+            near = self._near(ref, access) if hint and isinstance(ref, PathRef) else None
+            raise not_found(asked.shown, near)
         if row.kind == RowKind.FILE and isinstance(ref, PathRef) and ref.folder:
             raise IsFileError(
                 f"{quoted(asked.shown)} is written as a folder and names a file; drop the last slash"
@@ -303,42 +325,67 @@ class Lookup:
         return row
 
     def _near(self, ref: PathRef, access: Access) -> str | None:
-        """A path close to one that leads nowhere; chosen among what the caller may see and nothing else."""
-        above, depth = self.engine.query(lambda: self._nearest(ref.parts))
-        if depth == len(ref.parts) or not above.visible or above.kind not in (RowKind.FOLDER, RowKind.SKILL):
+        """A path close to one that leads nowhere.
+
+        It follows from what the caller may see and nothing else: what is there and out of sight must leave no
+        more of a trace than what is not there.
+        """
+        return self.engine.query(lambda: self._nearest_seen(ref.parts, access))
+
+    def _nearest_seen(self, parts: tuple[str, ...], access: Access) -> str | None:
+        above = self.catalog.by_path(())
+        assert above is not None
+        depth = 0
+        while True:
+            if depth == len(parts):
+                return None
+            row = self.catalog.by_path(parts[: depth + 1])
+            if row is None or not self._is_seen(row, access):
+                break
+            above, depth = row, depth + 1
+        if above.kind not in (RowKind.FOLDER, RowKind.SKILL):
             return None
-        paths = {}
-        for node in self.engine.query(lambda: self.catalog.children(above.key))[:MOST_NEIGHBOURS]:
-            path = f"{above.path}/{node.name}" if above.path else node.name
-            skill = path if node.kind == RowKind.SKILL else above.skill.path if above.skill else None
-            seen = access.allows(skill) if skill is not None else access.leads(path)
-            if node.visible and node.kind != RowKind.LINK and seen:
-                paths[node.name] = path
-        name = ref.parts[depth]
-        close = next((found for found in paths if found.rpartition(".")[0] == name), None)
-        if close is None:
-            close = next(iter(get_close_matches(name, paths, 1, 0.8)), None)
-        return None if close is None else printable_path(paths[close])
+        name = parts[depth]
+        names = access.steps(above.path)
+        if names is None:
+            # Where some of what a folder holds is out of sight it may take no place among the neighbours.
+            most = MOST_NEIGHBOURS if access.sees(above) else -1
+            names = self.catalog.neighbours(above.key, name, most)
+        same_stem = [found for found in names if found.rpartition(".")[0] == name]
+        for found in (*same_stem, *get_close_matches(name, names, len(names) or 1, 0.8)):
+            row = self.catalog.by_path((*parts[:depth], found))
+            if row is not None and row.kind != RowKind.LINK and self._is_seen(row, access):
+                return printable_path(row.path)
+        return None
+
+    def _is_seen(self, row: Row, access: Access) -> bool:
+        """Whether a listing shows a row to the caller, be it as a folder on the way."""
+        if row.kind == RowKind.LINK:
+            if row.target is None or not self._may_follow(row, access):
+                return False
+            target = self.catalog.by_path(row.target.split("/") if row.target else ())
+            return target is not None and target.kind != RowKind.LINK and self._is_seen(target, access)
+        return access.sees(row) or self._leading(row, access) is not None
 
     def _leading(self, row: Row, access: Access) -> Row | None:
         """A folder of a skill that is out of bounds, as what it is here: on the way to a skill within."""
         if not row.visible or row.kind not in (RowKind.FOLDER, RowKind.SKILL):
             return None
-        if row.path:
-            paths = {row.key: row.path}
-            for node in self.engine.query(lambda: self.catalog.subtree(row.key)):
-                if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-                    path = paths[node.key] = f"{paths[node.parent]}/{node.name}"
-                    if node.kind == RowKind.SKILL and access.allows(path):
-                        break
-            else:
-                return None
+        if row.path and not self.engine.query(lambda: access.leads_to_skill(self.catalog, row.path, row.key)):
+            return None
         return row._replace(kind=RowKind.FOLDER, visible=Visibility.ON_THE_WAY, skill=None)
 
     def _by_identity(self, asked: Asked, access: Access | None, opened: bool) -> Row | None:
         looked: set[str] = set()
+        self._freshen_for(asked.ref)
+        searched = isinstance(asked.ref, HashRef | NameRef)
         for _ in range(_MOST_STEPS):
             row = self.engine.query(lambda: self._indexed(asked, access))
+            if row is None and not searched:
+                # An id from another process, or of what has moved: where it is now, no single place says.
+                searched = True
+                self.engine.ensure_fresh("", self._max_age)
+                continue
             if row is None:
                 return None
             stale = self._stale(row, opened, looked)
@@ -355,7 +402,10 @@ class Lookup:
         if isinstance(ref, IdRef):
             return catalog.by_id(ref.id)
         if isinstance(ref, HashRef):
-            return self.contents(asked, access or _EVERYTHING)[0]
+            found = next(self._with_content(ref, access or _EVERYTHING), None)
+            if found is None:
+                self._require_hashes(ref, access or _EVERYTHING)
+            return found
         assert isinstance(ref, NameRef)
         rows = [row for key in catalog.skill_keys(ref.name) if (row := catalog.by_key(key)) is not None]
         seen = [row for row in rows if access is None or access.sees(row)]
@@ -370,7 +420,10 @@ class Lookup:
             row, depth = self.engine.query(lambda: self._nearest(now))  # noqa: B023  # called at once
             if row.kind == RowKind.LINK:
                 target = self._target(row)
-                if target == row.target and target is not None and self._may_follow(row, access):
+                # The link must be there itself: resolving it follows whatever stands in its way.
+                there = self.engine.store.state(row.place) is not None
+                if there and target == row.target is not None and self._may_follow(row, access):
+                    assert target is not None
                     parts = (*(target.split("/") if target else ()), *parts[depth:])
                     continue
                 above = row.path.rpartition("/")[0]
@@ -399,8 +452,11 @@ class Lookup:
 
     def _target(self, link: Row) -> str | None:
         """The store path that a link leads to now; None when it leads outside, nowhere or in a circle."""
-        place = self.engine.store.resolve(link.place)
-        return place.path if isinstance(place, Place) and place.root == 0 else None
+        store = self.engine.store
+        place = store.resolve(link.place)
+        if not isinstance(place, Place) or place.root != 0 or is_left_out(store, self.engine.ignore, place):
+            return None
+        return place.path
 
     def _may_follow(self, link: Row, access: Access | None) -> bool:
         if not link.visible:
@@ -412,7 +468,7 @@ class Lookup:
     ) -> tuple[str, ...] | None:
         """The path with its first unknown name as the store spells it, when one name is equal under NFC."""
         name = parts[depth]
-        if name.isascii():
+        if name.isascii() and _FROM_OTHERS.isdisjoint(name):
             return None
 
         def equal() -> list[tuple[str, ...]]:
@@ -435,9 +491,7 @@ class Lookup:
     # -- index against store -------------------------------------------------------------------------------
 
     def _differs(self, row: Row) -> bool:
-        return any(
-            True for _ in self.engine.store.differing(row.place.root, [(row.place.path, row.signature)])
-        )
+        return not self.engine.store.in_step(row.place, row.signature)
 
     def _stale(self, row: Row, opened: bool, looked: Container[str]) -> str | None:
         """The folder to look at again, when what is on the disk contradicts a row; None when it does not.
@@ -481,5 +535,7 @@ class Lookup:
         regular = store.is_regular(folder.child(SKILL_MD))
         if regular is None:
             target = store.resolve(folder.child(SKILL_MD))
-            return isinstance(target, Place) and store.is_regular(target) is True
+            if not isinstance(target, Place) or is_left_out(store, self.engine.ignore, target):
+                return False
+            return store.is_regular(target) is True
         return regular

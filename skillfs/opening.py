@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,8 +17,8 @@ from weakref import WeakValueDictionary
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.errors import InvalidArgumentError, quoted
-from skillfs.index.database import Database
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError, UnreadableError, quoted
+from skillfs.index.database import MOST_FORK_SECONDS, Database
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine
 from skillfs.sync.scan import SKILL_MD
@@ -30,8 +32,30 @@ STORE_FILE = f"{STORE_FOLDER}/store.json"
 _MOST_BYTES = 65_536
 _engines: WeakValueDictionary[tuple[object, ...], Engine] = WeakValueDictionary()
 _lock = threading.Lock()
-# A thread that is opening a store while another forks is not there to let go in the child.
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_forking: int | None = None  # the thread that holds the lock for a fork
+
+
+def _hold_for_fork() -> None:
+    """A thread that is opening a store while another forks is not there to let go in the child."""
+    global _forking
+    if _lock.acquire(timeout=MOST_FORK_SECONDS):
+        _forking = threading.get_ident()
+
+
+def _go_on_in_parent() -> None:
+    global _forking
+    if _forking == threading.get_ident():
+        _forking = None
+        _lock.release()
+
+
+def _go_on_in_child() -> None:
+    global _forking, _lock
+    _forking = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(before=_hold_for_fork, after_in_parent=_go_on_in_parent, after_in_child=_go_on_in_child)
 
 
 def open_engine(
@@ -93,7 +117,10 @@ def store_namespace(store: LocalStore, store_id: str | None) -> uuidlib.UUID:
     """The identity of a store: as given, as its `.skillfs/store.json` says, or derived from its URL.
 
     Raises:
-        InvalidArgumentError: What was given, or what the file says, is no UUID.
+        InvalidArgumentError: What was given, or what the file says, is no UUID; or it is no file, or lies
+            behind a link.
+        UnreadableError: The file may not be read.
+        StoreUnavailableError: It cannot be read now.
     """
     if store_id is not None:
         try:
@@ -108,8 +135,18 @@ def _written_id(store: LocalStore) -> uuidlib.UUID | None:
     try:
         with store.open(Place(0, STORE_FILE)) as handle:
             data = handle.read(0, _MOST_BYTES)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise InvalidArgumentError(
+                f"{STORE_FILE} in the store is a folder or a link, or lies behind one; replace it by a file"
+            ) from error
+        # To go on without it would give every entry another identity.
+        if error.errno in (errno.EACCES, errno.EPERM):
+            message = f"{STORE_FILE} may not be read by this user; mend its permissions"
+            raise UnreadableError(message) from error
+        raise StoreUnavailableError(f"{STORE_FILE} cannot be read now; try again") from error
     try:
         return uuidlib.UUID(json.loads(data)["store_id"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -123,7 +160,7 @@ def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: 
     if index is None:
         # Another ignore list or another set of followed folders shows another store: it has its own index.
         identity = json.dumps([store.url, rules.extra, store.followed])
-        return data_folder() / "indexes" / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
+        return _private_folder() / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
     if not isinstance(index, str | os.PathLike):
         raise InvalidArgumentError(f'index must be a path or ":memory:", not {quoted(index)}')
     text = os.fspath(index)
@@ -138,6 +175,19 @@ def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: 
         if (folder / SKILL_MD).exists():
             raise InvalidArgumentError(f"index {quoted(text)} lies in a skill; keep it outside of all skills")
     return path
+
+
+def _private_folder() -> Path:
+    """The folder of the indexes, which only their user can enter, whoever made it and when."""
+    folder = data_folder()
+    indexes = folder / "indexes"
+    # Where this fails, opening the index in it says what is wrong.
+    with contextlib.suppress(OSError):
+        indexes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for own in (folder, indexes):
+            if stat.S_IMODE(own.stat().st_mode) != 0o700:
+                own.chmod(0o700)
+    return indexes
 
 
 def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:

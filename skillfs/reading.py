@@ -15,27 +15,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from skillfs.access import Access
 from skillfs.core.digest import md5 as md5_of
 from skillfs.core.digest import sha256 as sha256_of
 from skillfs.core.digest import uuid_text, xxh3, xxh3_of_blocks
 from skillfs.core.refs import HashRef
 from skillfs.core.text import (
-    Grid,
-    TextFacts,
-    TextScanner,
     character_window,
     check_hold_limit,
     cut_characters,
     cut_lines,
     decode_as,
-    decoded_facts,
     holds_for,
     line_window,
     normal_encoding,
-    scan_text,
     take_characters,
     take_lines,
 )
+from skillfs.core.textfacts import Grid, TextFacts, TextScanner, decoded_facts, scan_text
 from skillfs.core.wire import Content, Lines
 from skillfs.errors import (
     ChangedError,
@@ -46,7 +43,7 @@ from skillfs.errors import (
     quoted,
 )
 from skillfs.index.rows import Row
-from skillfs.lookup import Access, Asked, Lookup
+from skillfs.lookup import Asked, Lookup
 from skillfs.stores.base import FileState, Handle
 
 __all__ = ["OpenFile", "Reader", "StoreFile"]

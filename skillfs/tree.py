@@ -240,8 +240,12 @@ class _Item(NamedTuple):
     foreign: bool
 
     @property
+    def entry(self) -> Row | NodeRow:
+        return self.node if self.target is None else self.target
+
+    @property
     def is_folder(self) -> bool:
-        return (self.node.kind if self.target is None else self.target.kind) != RowKind.FILE
+        return self.entry.kind != RowKind.FILE
 
 
 def one_line(text: str, width: int = DESCRIPTION_WIDTH) -> str:
@@ -422,15 +426,14 @@ def _root_node(catalog: Catalog, row: Row, title: str, access: Access) -> TreeNo
     node = TreeNode(uuid_text(row.uuid), row.id, row.name or title, row.path, kind_of(row.kind), [])
     if row.kind == RowKind.SKILL:
         if access.allows(row.path):
-            node.description = _description(catalog, row.key)
+            node.description = _descriptions(catalog, [row.key]).get(row.key, "")
         else:
             node.kind = Kind.FOLDER
     return node
 
 
-def _description(catalog: Catalog, key: int) -> str:
-    stored = catalog.skill_row(key)
-    return str(json.loads(stored[1])["description"]) if stored is not None else ""
+def _descriptions(catalog: Catalog, keys: Sequence[int]) -> dict[int, str]:
+    return {key: str(json.loads(front)["description"]) for key, front in catalog.front_matters(keys).items()}
 
 
 def _grow(
@@ -449,8 +452,10 @@ def _grow(
         _add_with_above(page[0].order.rpartition("\0")[0], above)
         repeated = [item for item in earlier if item.order in above]
         shown = repeated + page
+    skills = [entry.key for item in shown if (entry := item.entry).kind == RowKind.SKILL and not item.foreign]
+    descriptions = _descriptions(catalog, skills)
     for number, item in enumerate(shown):
-        node = _node(catalog, item, details_of)
+        node = _node(item, descriptions, details_of)
         node.continued = number < len(shown) - len(page)
         holder = under[item.order.rpartition("\0")[0]]
         holder.children.append(node)
@@ -458,9 +463,10 @@ def _grow(
             under[item.order] = node if item.order.count("\0") < MOST_LEVELS - 1 else holder
 
 
-def _node(catalog: Catalog, item: _Item, details_of: Callable[[str], FileDetails | None] | None) -> TreeNode:
-    row = item.target
-    source: Row | NodeRow = item.node if row is None else row
+def _node(
+    item: _Item, descriptions: dict[int, str], details_of: Callable[[str], FileDetails | None] | None
+) -> TreeNode:
+    row, source = item.target, item.entry
     assert source.uuid is not None
     assert source.id is not None
     node = TreeNode(
@@ -473,7 +479,7 @@ def _node(catalog: Catalog, item: _Item, details_of: Callable[[str], FileDetails
         link=None if row is None else row.path,
     )
     if node.kind == Kind.SKILL:
-        node.description = _description(catalog, source.key)
+        node.description = descriptions.get(source.key, "")
     if details_of is not None:
         node.modified = time_of(source.modified)
         if node.kind == Kind.FILE:

@@ -55,12 +55,12 @@ A = ["a/SKILL.md", "a/empty", "a/odd [1]/*.md", "a/refs/deep/y.md", "a/refs/x.md
 
 OWN = {
     "info", "exists", "lexists", "isdir", "isfile", "ls", "find", "cat_file", "cat_ranges", "open", "created",
-    "modified", "ukey", "checksum", "fsid", "invalidate_cache", "sign",
+    "modified", "ukey", "checksum", "fsid", "invalidate_cache", "sign", "walk",
 }  # fmt: skip
 DERIVED = {
     # from the methods above, which fsspec's own versions of these call
     "cat", "disk_usage", "download", "du", "expand_path", "get", "get_file", "get_mapper", "glob", "head",
-    "listdir", "read_block", "read_bytes", "read_text", "size", "sizes", "stat", "tail", "tree", "walk",
+    "listdir", "read_block", "read_bytes", "read_text", "size", "sizes", "stat", "tail", "tree",
     # about instances, not files
     "clear_instance_cache", "current", "from_dict", "from_json", "mirror_sync_methods", "to_dict", "to_json",
     "unstrip_protocol",
@@ -79,7 +79,7 @@ def test_every_public_method_is_here_on_purpose() -> None:
     assert public == OWN | DERIVED | REFUSED
     classes = SkillFileSystem.__mro__[: SkillFileSystem.__mro__.index(ChainedFileSystem)]
     own = {name for name in public if any(name in vars(c) for c in classes)}
-    assert own == OWN | REFUSED | {"protocol", "root_marker"}
+    assert own == OWN | REFUSED | {"cachable", "protocol", "root_marker"}
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED - {"transaction"}))
@@ -301,7 +301,7 @@ def test_by_protocol_and_url(store: Path) -> None:
     options: dict[str, Any] = {"store": str(store), "index": ":memory:"}
     fs = fsspec.filesystem("skill", **options)
     assert isinstance(fs, SkillFileSystem)
-    assert fsspec.filesystem("skill", **options) is fs
+    assert fsspec.filesystem("skill", **options)._engine is fs._engine
     with fsspec.open("skill://a/t.md", "r", **options) as file:
         assert file.read() == TEXT
     opened, path = url_to_fs("skill://a/t.md", **options)
@@ -529,3 +529,67 @@ def test_a_root_that_goes_away_and_comes_back(store: Path, open_fs: Open) -> Non
     write(store, {"a/SKILL.md": skill_md("a"), "a/t.md": "another store"})
     fs.sync()
     assert fs.cat_file("a/t.md") == b"another store"
+
+
+def test_walk_does_not_descend_into_links(root: Path, open_fs: Open) -> None:
+    write(root, {"a/SKILL.md": skill_md("a"), "a/refs/x.md": "x"})
+    for name in ("l1", "l2", "refs/up"):
+        (root / "a" / name).symlink_to(root / "a")
+    fs = open_fs()
+    assert list(fs.walk("")) == [
+        ("", ["a"], []), ("a", ["l1", "l2", "refs"], ["SKILL.md"]), ("a/refs", ["up"], ["x.md"]),
+    ]  # fmt: skip
+    assert [top for top, _, _ in fs.walk("a/l1")] == ["a/l1", "a/l1/refs"]
+    assert [top for top, _, _ in fs.walk("", topdown=False)] == ["a/refs", "a", ""]
+    assert [top for top, _, _ in fs.walk("", maxdepth=2)] == ["", "a"]
+    pruned = []
+    for top, folders, _ in fs.walk(""):
+        pruned.append(top)
+        if "refs" in folders:
+            folders.remove("refs")
+    assert pruned == ["", "a"]
+    ((_, folders, files),) = fs.walk("a/refs", detail=True)
+    assert folders["up"]["islink"] is True
+    assert files["x.md"] == fs.info("a/refs/x.md")
+    assert list(fs.walk("a/SKILL.md")) == [("a/SKILL.md", [], [""])]
+    errors: list[OSError] = []
+    assert list(fs.walk("none", on_error=errors.append)) == []
+    assert isinstance(errors[0], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        list(fs.walk("none", on_error="raise"))
+
+
+def test_a_relative_store_is_one_below_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        write(tmp_path / f"w{number}/s", {"a/SKILL.md": skill_md("a"), "a/t.md": f"text {number}"})
+        monkeypatch.chdir(tmp_path / f"w{number}")
+        assert SkillFileSystem("s", index=":memory:").cat_file("a/t.md") == f"text {number}".encode()
+
+
+def test_a_listing_above_the_base_paths_looks_at_the_ways_to_them(root: Path, open_fs: Open) -> None:
+    write(
+        root,
+        {
+            "g/a/SKILL.md": skill_md("a"),
+            "g/b/SKILL.md": skill_md("b"),
+            "o/SKILL.md": skill_md("o"),
+            "o/m/i/SKILL.md": skill_md("i"),
+            "o/m/y.md": "y",
+            "o/n/y.md": "y",
+            "p/SKILL.md": skill_md("p"),
+        },
+    )
+    fs = open_fs(base_paths=["g/a", "o/m"], max_age=3600)
+    asked: list[str] = []
+    fs._engine.database.connection().set_trace_callback(asked.append)
+    assert fs.ls("", detail=False) == ["g", "o"]
+    fs._engine.database.connection().set_trace_callback(None)
+    assert not any("(key, n)" in sql for sql in asked)
+    assert fs.ls("g", detail=False) == ["g/a"]
+    assert fs.ls("o", detail=False) == ["o/m"]
+    assert fs.ls("o/m", detail=False) == ["o/m/i"]
+    assert fs.find("") == ["g/a/SKILL.md", "o/m/i/SKILL.md"]
+    assert fs.find("", maxdepth=2, withdirs=True) == ["g", "g/a", "o", "o/m"]
+    assert [top for top, _, _ in fs.walk("")] == ["", "g", "g/a", "o", "o/m", "o/m/i"]

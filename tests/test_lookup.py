@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillfs import SkillFileSystem, SkillFSError
-from skillfs.lookup import Access
+from skillfs.access import Access
 from tests.conftest import skill_md, write
 
 Open = Callable[..., SkillFileSystem]
@@ -233,10 +233,10 @@ def test_refused_references(store: Path, open_fs: Open, ref: object, code: str) 
         ref = ref.replace("{root}", str(store))
     started = time.perf_counter()
     error = error_of(lambda: fs.get_content(ref))
-    assert time.perf_counter() - started < 0.2
+    assert time.perf_counter() - started < 4
     assert error.code == code
     message = str(error)
-    assert str(store) not in message
+    assert f"{store}/" not in message  # a folder whose name only begins like the root's is not the root
     assert len(message) < 500
     message.encode("utf-8")
     assert message.isprintable()
@@ -538,7 +538,7 @@ def test_very_many_base_paths_are_refused_quickly(store: Path, open_fs: Open) ->
     assert (
         error_of(lambda: fs.get_content("a/SKILL.md", base_paths=["a"] * 100_000)).code == "invalid_argument"
     )
-    assert time.perf_counter() - started < 0.1
+    assert time.perf_counter() - started < 2
     assert fs.get_content("a/SKILL.md", base_paths=iter(["a"])).path == "a/SKILL.md"  # type: ignore[arg-type]
 
 
@@ -635,13 +635,19 @@ def test_thousands_of_base_paths_cost_little(root: Path, open_fs: Open) -> None:
     write(root, skills)
     fs = open_fs(max_age=3600)
     bases = [path.removesuffix("/SKILL.md") for path in skills]
-    started = time.perf_counter()
+    started = time.thread_time()  # of this thread alone: what else the machine does is not counted
     access = fs._lookup.access(bases * 10)
-    taken = time.perf_counter() - started
-    assert taken < 2
-    started = time.perf_counter()
-    assert sum(access.allows(base) and access.leads(base) for base in bases) == 1000
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 20
+    assert all(access.allows(base) and access.leads(base) for base in bases)
+
+
+def test_what_is_in_bounds_is_told_without_a_loop_over_the_bases() -> None:
+    bases = [f"g{n % 50}/s{n}" for n in range(10_000)]
+    access = Access(bases)
+    started = time.thread_time()
+    assert all(access.allows(base) and access.leads(base) for base in bases)
+    assert not any(access.allows(f"{base}x") or access.leads(f"{base}x") for base in bases)
+    assert time.thread_time() - started < 2  # a loop makes 400 million comparisons
 
 
 # -- near misses ---------------------------------------------------------------------------------------------
@@ -672,3 +678,174 @@ def test_a_near_miss_is_only_what_may_be_seen(store: Path, open_fs: Open) -> Non
     assert "did you mean" not in str(error_of(lambda: confined.get_content("b/x")))
     (store / "b").rename(store / "quite-another")
     assert str(error_of(lambda: confined.get_content("bb"))) == there
+
+
+INVISIBLE = [
+    # what is asked for, what makes it exist and be out of sight, bases
+    ("alpha", {"alpha/SKILL.md": "x"}, ["alphb"]),
+    ("alpha/SKILL.md", {"alpha/SKILL.md": "x"}, ["alphb"]),
+    ("alpha/none.md", {"alpha/SKILL.md": "x"}, ["alphb"]),
+    ("alphb/inn", {"alphb/inn/SKILL.md": "x"}, ["alphb/inner"]),
+    ("alphb/innerx", {"alphb/innerx": "x"}, ["alphb/inner"]),
+    ("alphc", {"alphc/stray.md": "in no skill"}, None),
+    ("alphc/stray.md", {"alphc/stray.md": "in no skill"}, None),
+    ("alphb/.env", {"alphb/.env": "SECRET=1"}, None),
+    ("alphb/.env/x", {"alphb/.env": "SECRET=1"}, None),
+    ("alphb/.git", {"alphb/.git/config": "x"}, None),
+    ("alphb/.git/config", {"alphb/.git/config": "x"}, None),
+    ("alphb/notez.md", "/etc/hostname", None),
+    ("alphb/notez.md/x", "/etc", None),
+    ("alphb/notez.md", "../alphd/x.md", ["alphb"]),
+    ("alphb/notez.md", "nowhere", None),
+]
+
+
+@pytest.mark.parametrize(("ref", "made", "bases"), INVISIBLE, ids=repr)
+@pytest.mark.parametrize("reopened", [True, False])
+def test_what_is_out_of_sight_leaves_no_trace_in_a_near_miss(
+    root: Path, open_fs: Open, ref: str, made: dict[str, str] | str, bases: list[str] | None, reopened: bool
+) -> None:
+    write(
+        root,
+        {
+            "alphb/SKILL.md": skill_md("alphb"),
+            "alphb/.envx": "x",
+            "alphb/.gitx/config.md": "x",
+            "alphb/notes.md": "notes",
+            "alphb/inner/SKILL.md": skill_md("inner"),
+            "alphb/inner/inn.md": "x",
+            "alphd/SKILL.md": skill_md("alphd"),
+            "alphd/x.md": "x",
+        },
+    )
+
+    def opened() -> SkillFileSystem:
+        return open_fs() if bases is None else open_fs(base_paths=bases)
+
+    before = fs = opened()
+    missing = error_of(lambda: before.get_content(ref))
+    if isinstance(made, dict):
+        write(root, made)
+    else:
+        (root / "alphb/notez.md").symlink_to(made)
+    if reopened:
+        fs = opened()
+    invisible = error_of(lambda: fs.get_content(ref))
+    assert (type(invisible), str(invisible)) == (type(missing), str(missing))
+
+
+def test_neighbours_out_of_sight_take_no_place_among_those_that_are_offered(
+    root: Path, open_fs: Open
+) -> None:
+    write(root, {f"near-{n:03}/stray.md": "x" for n in range(600)})
+    write(root, {"near-9999/SKILL.md": skill_md("near-9999")})
+    assert '"near-9999"' in str(error_of(lambda: open_fs().entry("near-999")))
+
+
+def statements(fs: SkillFileSystem, work: Callable[[], object]) -> list[str]:
+    """What the index, which is in memory, is asked meanwhile."""
+    asked: list[str] = []
+    connection = fs._engine.database.connection()
+    connection.set_trace_callback(asked.append)
+    try:
+        work()
+    finally:
+        connection.set_trace_callback(None)
+    return asked
+
+
+def test_no_near_miss_is_looked_for_where_none_is_shown(store: Path, open_fs: Open) -> None:
+    fs = open_fs()
+    for work in (fs.exists, fs.isdir, fs.isfile, fs.find):
+        asked = statements(fs, lambda work=work: work("a/refs/none.md"))
+        assert asked
+        assert not any("ORDER BY name" in sql for sql in asked)
+    shown = statements(fs, lambda: error_of(lambda: fs.entry("a/refs/none.md")))
+    assert any("ORDER BY name" in sql for sql in shown)
+
+
+def test_a_name_in_ascii_is_equal_to_another_under_nfc(root: Path, open_fs: Open) -> None:
+    write(root, {"s/SKILL.md": skill_md("s"), "s/300\u212a.md": "kelvin"})
+    fs = open_fs()
+    assert fs.get_content("s/300K.md").text == "kelvin"
+    assert fs.info("s/300K.md")["islink"] is False
+    (root / "s/300\u212a.md").rename(root / "s/300K.md")
+    assert fs.get_content("s/300\u212a.md").text == "kelvin"
+
+
+def test_an_entry_behind_a_link_says_so(root: Path, open_fs: Open) -> None:
+    decomposed = unicodedata.normalize("NFD", "\u00e9.md")
+    write(root, {"s/SKILL.md": skill_md("s"), "s/refs/x.md": "x", f"s/{decomposed}": "y"})
+    (root / "s/l.md").symlink_to("refs/x.md")
+    (root / "s/l").symlink_to("refs")
+    fs = open_fs()
+    for path in ("s/l.md", "s/l/x.md"):
+        assert (fs.entry(path).path, fs.entry(path).link) == ("s/refs/x.md", "s/refs/x.md")
+    assert fs.entry("s/l").link == "s/refs"
+    for ref in ("s/refs/x.md", "s", fs.entry("s/l.md").uuid, "s/\u00e9.md", "/"):
+        assert fs.entry(ref).link is None, ref
+
+
+def test_searches_see_what_is_new(store: Path, tmp_path: Path, open_fs: Open) -> None:
+    fs, other = open_fs(max_age=0), open_fs(max_age=0)
+    write(store, {"a/zed.md": "zed\n", "zed/SKILL.md": skill_md("zed"), "gone/SKILL.md": skill_md("gone")})
+    other.sync()
+    entry = other.entry("a/zed.md")
+    assert entry.hash is not None
+    assert fs.entry("name:zed").path == "zed"
+    write(store, {"zed/copy.md": "zed\n"})
+    assert [e.path for e in fs.find_content(entry.hash)] == ["a/zed.md", "zed/copy.md"]
+    write(store, {"a/a.md": "zed\n"})
+    assert fs.get_content(entry.hash).path == "a/a.md"
+    for number, form in enumerate(("id", "uuid")):
+        write(store, {f"b/new{number}.md": "new"})
+        other.sync()
+        new = getattr(other.entry(f"b/new{number}.md"), form)
+        assert fs.entry(new).path == f"b/new{number}.md"
+
+
+def test_a_hash_not_known_outside_the_base_paths_is_none_to_wait_for(store: Path, open_fs: Open) -> None:
+    fs = open_fs(base_paths=["a", "b/inner"])
+    missing = "md5:" + "0" * 32
+    assert error_of(lambda: fs.find_content(missing)).code == "not_indexed"
+    fs.index_all()
+    assert error_of(lambda: fs.find_content(missing)).code == "not_found"
+    assert error_of(lambda: fs.entry(missing)).code == "not_found"
+    assert error_of(lambda: open_fs(base_paths=["a", "b"]).find_content(missing)).code == "not_indexed"
+
+
+def test_a_content_of_many_files_costs_one_row(root: Path, open_fs: Open) -> None:
+    write(root, {"s/SKILL.md": skill_md("s"), **{f"s/{n:03}.md": "same" for n in range(200)}})
+    fs = open_fs(max_age=3600)
+    content = fs.entry("s/000.md").hash
+    asked = statements(fs, lambda: fs.entry(content))
+    assert len(asked) < 10
+    miss = statements(fs, lambda: error_of(lambda: fs.entry("xxh3:" + "0" * 32)))
+    assert not any("count(" in sql for sql in miss)
+
+
+def test_the_bases_of_a_filesystem_are_resolved_once(root: Path, open_fs: Open) -> None:
+    write(root, {f"s{n}/SKILL.md": skill_md(f"s{n}") for n in range(200)})
+    fs = open_fs(base_paths=[f"s{n}" for n in range(199)], max_age=3600)
+    fs.entry("s7")
+    assert len(statements(fs, lambda: fs.entry("s7"))) < 10
+    assert error_of(lambda: fs.entry("s199")).code == "not_found"
+    (root / "s7").rename(root / "s200")  # what is written is noticed, and the bases with it
+    assert error_of(lambda: fs.entry("s7")).code == "not_found"
+    assert error_of(lambda: fs.entry("s200")).code == "not_found"
+    (root / "s199").rename(root / "s7")
+    assert fs.entry("s7").path == "s7"
+
+
+def test_a_root_that_was_replaced_is_noticed_by_every_reading(store: Path, open_fs: Open) -> None:
+    fs = open_fs(max_age=3600)
+    entry = fs.entry("a/refs/x.md")
+    for number, ref in enumerate(("a/refs/x.md", entry.uuid, entry.id)):
+        store.rename(store.with_name(f"old{number}"))
+        write(store, {"a/SKILL.md": skill_md("a"), "a/refs/x.md": f"of another store {number}"})
+        assert fs.get_content(ref).text == f"of another store {number}"
+        assert fs.entry(ref).size == 18
+    store.rename(store.with_name("away"))
+    assert error_of(lambda: fs.get_content("a/refs/x.md")).code == "unavailable"
+    store.with_name("away").rename(store)
+    assert fs.get_content("a/refs/x.md").text == "of another store 2"

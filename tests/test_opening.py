@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from skillfs import InvalidArgumentError, SkillFileSystem
+from skillfs.errors import StoreUnavailableError
 from skillfs.opening import STORE_FILE, data_folder, open_engine, store_namespace, write_store_id
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine
@@ -77,9 +81,29 @@ def test_an_identity_that_is_none(store: Path, store_id: object) -> None:
 def test_an_identity_is_not_read_through_a_link(store: Path, tmp_path: Path) -> None:
     write(tmp_path, {"elsewhere/store.json": json.dumps({"store_id": str(ID)})})
     (store / ".skillfs").symlink_to(tmp_path / "elsewhere")
-    assert store_namespace(LocalStore(store), None) != ID
+    with pytest.raises(InvalidArgumentError, match="link"):
+        store_namespace(LocalStore(store), None)
     with pytest.raises(InvalidArgumentError, match="link"):
         write_store_id(LocalStore(store), uuid.uuid4())
+
+
+def test_an_identity_that_cannot_be_read_now_is_not_another(store: Path) -> None:
+    """To open without it would give every entry another identity."""
+    write(store, {STORE_FILE: json.dumps({"store_id": str(ID)})})
+    local = LocalStore(store)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(StoreUnavailableError, match="try again"):
+            store_namespace(local, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert store_namespace(local, None) == ID
+
+
+def test_a_file_where_the_folder_of_the_identity_would_be(store: Path) -> None:
+    write(store, {".skillfs": "x"})
+    assert store_namespace(LocalStore(store), None) != ID
 
 
 def test_writing_an_identity_once(store: Path) -> None:
@@ -101,7 +125,12 @@ def test_the_index_lies_in_the_data_folder_and_is_private(store: Path, data_home
     assert {p.suffix for p in files} >= {".sqlite", ".identity"}
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0, file
-    assert stat.S_IMODE((data_home / "skillfs" / "indexes").stat().st_mode) == 0o700
+    for folder in (data_home / "skillfs", data_home / "skillfs" / "indexes"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        folder.chmod(0o755)
+    SkillFileSystem(store, ignore=["other"], skip_instance_cache=True)
+    for folder in (data_home / "skillfs", data_home / "skillfs" / "indexes"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_one_index_for_every_spelling_of_a_store(
@@ -146,6 +175,71 @@ def test_a_given_index(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for index in ("", "a\0b", 5, b"x"):
         with pytest.raises(InvalidArgumentError, match="index"):
             engine(store, index=index)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"ignore": ["!.env"]}, {"store_id": str(ID)}, {"follow": "outside"}],
+    ids=lambda o: next(iter(o)),
+)
+def test_one_index_holds_one_view(store: Path, tmp_path: Path, other: dict[str, object]) -> None:
+    """Whoever opens an index last has it; what another shows is never served from it."""
+    write(tmp_path, {"outside/x.md": "x"})
+    write(store, {"a/.env": "SECRET=1"})
+    if "follow" in other:
+        other = {"follow": [tmp_path / "outside"]}
+    index = tmp_path / "index.sqlite"
+
+    def opened(**options: object) -> SkillFileSystem:
+        return SkillFileSystem(store, index=index, skip_instance_cache=True, max_age=3600, **options)  # type: ignore[arg-type]
+
+    first = opened()
+    before = first.entry("a").uuid
+    second = opened(**other)
+    assert (second.entry("a").uuid == before) == ("store_id" not in other)
+    calls: list[Callable[[SkillFileSystem], object]] = [
+        lambda fs: fs.cat_file("a/.env"),
+        lambda fs: fs.entry("a"),
+        lambda fs: fs.entry(before),
+        lambda fs: fs.skills(),
+        lambda fs: fs.skill_tree("/"),
+        lambda fs: fs.find(""),
+        lambda fs: fs.revision,
+        lambda fs: fs.sync(),
+        lambda fs: fs.index_all(),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match="own index"):
+            call(first)
+    assert second.entry("a").path == "a"
+    del first
+    gc.collect()
+    third = opened()
+    assert third.entry("a").uuid == before
+    with pytest.raises(InvalidArgumentError, match="own index"):
+        second.entry("a")
+    assert third.find("") == ["a/SKILL.md"]
+
+
+def test_another_identity_for_a_while_forgets_no_move(store: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index.sqlite"
+    fs = SkillFileSystem(store, index=index, skip_instance_cache=True)
+    before = fs.entry("a").uuid
+    (store / "a").rename(store / "b")
+    fs.sync()
+    assert fs.entry("b").uuid == before
+    del fs
+    gc.collect()
+    SkillFileSystem(store, index=index, store_id=str(ID), skip_instance_cache=True)
+    gc.collect()
+    assert SkillFileSystem(store, index=index, skip_instance_cache=True).entry("b").uuid == before
+
+
+def test_opening_checks_everything(store: Path, open_fs: Callable[..., SkillFileSystem]) -> None:
+    first = open_fs(max_age=3600)
+    write(store, {"b/SKILL.md": skill_md("b")})
+    assert [s.path for s in open_fs(max_age=3600).skills()] == ["a", "b"]
+    assert first.entry("b").path == "b"
 
 
 def test_engines_are_shared_while_they_are_in_use(store: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from skillfs import SkillFileSystem
 from skillfs.core.model import Kind
 from skillfs.errors import InvalidArgumentError, IsFileError, NotFoundError
+from skillfs.index.database import Database
 from skillfs.tree import DESCRIPTION_WIDTH, MOST_LEVELS, Tree, TreeNode, one_line
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
@@ -797,6 +798,27 @@ def test_a_skill_that_only_leads_to_an_allowed_one_is_shown_as_a_folder(root: Pa
     assert "Secret" not in str(tree)
     write(root, {"SKILL.md": skill_md("root", "Secret.")})
     assert "Secret" not in str(open_fs().skill_tree(base_paths=["outer/in/inner"]))
+
+
+def test_descriptions_cost_no_query_each(
+    root: Path, open_fs: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {f"s{n}/SKILL.md": skill_md(f"s{n}", f"Number {n}.") for n in range(600)})
+    fs = open_fs(max_age=3600)
+    asked: list[str] = []
+    read = Database.read
+
+    def counted(database: Database, sql: str, *more: Any) -> list[Any]:
+        asked.append(sql)
+        return read(database, sql, *more)
+
+    monkeypatch.setattr(Database, "read", counted)
+    fs.skill_tree(limit=1)
+    few = len(asked)
+    asked.clear()
+    found = nodes(fs.skill_tree(limit=None))
+    assert {n.path: n.description for n in found} == {f"s{n}": f"Number {n}." for n in range(600)}
+    assert 0 < len(asked) <= few + 5
 
 
 # -- while things move -------------------------------------------------------------------------------------

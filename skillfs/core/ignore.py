@@ -1,7 +1,8 @@
 """Which names are no part of a skill.
 
 Patterns match one component, at any depth, case-sensitively; the last pattern that matches decides, and a
-leading `!` takes back what an earlier one ignored, as in a gitignore file.
+leading `!` takes back what an earlier one ignored, as in a gitignore file. What looks like a secret is left
+out as a file or link only: a folder of such a name is no secret, and may well be a skill about them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Literal
 from skillfs.errors import InvalidArgumentError, quoted
 
 __all__ = ["DEFAULT_IGNORE", "SECRETS", "IgnoreRules"]
+
+_Reason = Literal["ignored", "secret"]
+_Rule = tuple[re.Pattern[str], _Reason | None]
 
 DEFAULT_IGNORE: tuple[str, ...] = (
     *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".DS_Store", "*.pyc"),
@@ -47,23 +51,43 @@ class IgnoreRules:
                     f"the ignore pattern {quoted(pattern)} must match one name: no slash, not empty"
                 )
         self.extra = tuple(extra)
-        rules = [
-            *((p, "ignored") for p in DEFAULT_IGNORE),
-            *((p, "secret") for p in SECRETS),
-            *((p, "ignored") for p in extra),
-        ]
-        self._rules = [
-            (re.compile(translate(pattern.removeprefix("!"))), None if pattern.startswith("!") else why)
-            for pattern, why in reversed(rules)
-        ]
+        ignored: list[tuple[str, _Reason]] = [(pattern, "ignored") for pattern in DEFAULT_IGNORE]
+        secrets: list[tuple[str, _Reason]] = [(pattern, "secret") for pattern in SECRETS]
+        added: list[tuple[str, _Reason]] = [(pattern, "ignored") for pattern in extra]
+        self._rules = _compiled([*ignored, *secrets, *added])
+        self._folder_rules = _compiled([*ignored, *added])
         # One alternation answers for nearly every name that none of them concerns.
         self._any = re.compile("|".join(rule.pattern for rule, _ in self._rules)).match
 
-    def reason(self, name: str) -> Literal["ignored", "secret"] | None:
-        """Why a name is left out, or None when it is served."""
-        if self._any(name) is None:
-            return None
-        for rule, why in self._rules:
-            if rule.match(name):
-                return why  # type: ignore[return-value]  # the two literals above
-        return None
+    def reason(self, name: str) -> _Reason | None:
+        """Why a file or link of this name is left out, or None when it is served."""
+        return None if self._any(name) is None else _decide(self._rules, name)
+
+    def ignores_folder(self, name: str) -> bool:
+        """Whether a folder of this name is left out, with all it holds."""
+        return self._any(name) is not None and _decide(self._folder_rules, name) is not None
+
+    def hides(self, path: str, *, is_folder: bool) -> bool:
+        """Whether a name on the way to a file or folder, or its own, is left out.
+
+        Args:
+            path: Path below a root: links can lead where no walk from the top would come.
+            is_folder: Whether a folder lies there.
+        """
+        if not path:
+            return False  # the root has been named by whoever opened it
+        *above, name = path.split("/")
+        own = self.ignores_folder(name) if is_folder else self.reason(name) is not None
+        return own or any(map(self.ignores_folder, above))
+
+
+def _compiled(rules: list[tuple[str, _Reason]]) -> list[_Rule]:
+    """The last first, so that the first that matches decides."""
+    return [
+        (re.compile(translate(pattern.removeprefix("!"))), None if pattern.startswith("!") else why)
+        for pattern, why in reversed(rules)
+    ]
+
+
+def _decide(rules: list[_Rule], name: str) -> _Reason | None:
+    return next((why for rule, why in rules if rule.match(name)), None)

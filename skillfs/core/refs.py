@@ -321,10 +321,11 @@ def _echo(text: str, roots: Sequence[str]) -> str:
 
 
 def _without_roots(text: str, roots: Sequence[str]) -> str:
-    """Cut the store's root out of what an error is going to echo."""
+    """Cut the store's root out of what an error is going to echo, where it stands as whole components."""
     text = text[:MAX_REF_BYTES]
     for root in sorted(roots, key=len, reverse=True):
         bare = root.rstrip("/")
         if bare and not bare.endswith(":"):
-            text = text.replace(bare, "")
+            # A root "/s" is neither in "/srv" nor in "/x/s", but in "file:///s" it is.
+            text = re.sub(rf"(?<![\w.~%+-]){re.escape(bare)}(?![^/])", "", text)
     return text

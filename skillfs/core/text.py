@@ -17,27 +17,21 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import AnyStr, NoReturn
 
-from skillfs.core.textfacts import GRID_STEP, Grid, TextFacts, TextScanner, decoded_facts, scan_text
+from skillfs.core.textfacts import TextFacts
 from skillfs.errors import ChangedError, InvalidArgumentError, NotTextError, TooLargeError, quoted
 
 __all__ = [
-    "GRID_STEP",
     "HOLD_LIMIT",
-    "Grid",
-    "TextFacts",
-    "TextScanner",
     "Window",
     "character_window",
     "check_hold_limit",
     "cut_characters",
     "cut_lines",
     "decode_as",
-    "decoded_facts",
     "holds_for",
     "line_window",
     "normal_encoding",
     "not_text_message",
-    "scan_text",
     "take_characters",
     "take_lines",
 ]

@@ -5,6 +5,7 @@ Rows are kept by (parent, name): a moved folder is one row, and a path of six le
 
 from __future__ import annotations
 
+import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -76,6 +77,14 @@ _CHILD = _IN_FOLDER.format(where="e0.parent = ? AND e0.name = ?")
 _ONE_BY_ID = _IN_FOLDER.format(where="e0.id = ?")
 _ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ?1 AND ?1 + 64 AND e0.uuid = ?2")
 _BY_KEY = _UP_QUERY.format(where="key = ?")
+_HOLDS_SKILL = """
+WITH RECURSIVE down (key, kind) AS (
+    SELECT key, kind FROM entry WHERE parent = ? AND kind < 2
+    UNION ALL
+    SELECT c.key, c.kind FROM down CROSS JOIN entry c ON c.parent = down.key AND c.kind < 2
+)
+SELECT 1 FROM down WHERE kind = 1 LIMIT 1
+"""
 
 
 class _FolderRow(NamedTuple):
@@ -110,6 +119,12 @@ class _Folders:
         self.by_path: dict[str, _FolderRow] = {}
 
 
+class _Seen(threading.local):
+    """The stamp that came with the last answer to a thread; None when none did."""
+
+    stamp: int | None = None
+
+
 class Catalog:
     """Reads entries.
 
@@ -119,8 +134,13 @@ class Catalog:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.read = database.read
+        self.seen = _Seen()
         self._folders = _Folders(None)
+
+    def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one query and return its rows."""
+        self.seen.stamp = None
+        return self.database.read(sql, parameters)
 
     # -- one entry -----------------------------------------------------------------------------------------
 
@@ -133,10 +153,12 @@ class Catalog:
         if folder is not None and not self.database.connection().in_transaction:
             found = self.read(_CHILD, (folder.key, parts[-1]))
             if found and found[0][-1] == self._folders.stamp:
+                self.seen.stamp = found[0][-1]
                 return _in_folder(found[0], folder)
         rows = self.read(_path_query(depth), tuple(parts))
         if not rows:
             return None
+        self.seen.stamp = rows[0][-1]
         row = _from_levels(rows[0], parts)
         if depth:
             self._remember(rows[0][-1], _FolderRow.above(rows[0], parts))
@@ -176,6 +198,7 @@ class Catalog:
         folders = self._folders
         folder = folders.by_key.get(row[_FINAL_COLUMNS])
         if folder is not None and row[-1] == folders.stamp and not self.database.connection().in_transaction:
+            self.seen.stamp = row[-1]
             return _in_folder(row, folder)
         chain = self.read(_BY_KEY, (row[0],))
         whole = _from_chain(chain)
@@ -195,6 +218,11 @@ class Catalog:
         folders.by_key[folder.key] = folder
         folders.by_path[folder.path] = folder
 
+    def stamp(self) -> int | None:
+        """What is another after every transaction that wrote; None before the first."""
+        rows = self.read(f"SELECT {_STAMP}")
+        return rows[0][0]  # type: ignore[no-any-return]  # a row of SQLite
+
     def by_content(self, algorithm: str, digest: bytes) -> list[int]:
         """Keys of the files with this content."""
         sql = {
@@ -204,23 +232,42 @@ class Catalog:
         }[algorithm]
         return [key for (key,) in self.read(sql, (digest,))]
 
-    def hashed(self, algorithm: str) -> tuple[int, int]:
-        """For how many of the files that can be read a hash is known, and how many there are."""
-        known = {
-            "xxh3": "SELECT count(*) FROM entry WHERE kind=2 AND content IS NOT NULL",
-            "md5": "SELECT count(*) FROM text WHERE md5 IS NOT NULL",
-            "sha256": "SELECT count(*) FROM sha256",
-        }[algorithm]
+    def hashed(self, algorithm: str, skills: Sequence[int] | None = None) -> tuple[int, int]:
+        """For how many of the files that can be read a hash is known, and how many there are.
+
+        Args:
+            algorithm: `md5` or `sha256`; an XXH3-128 is known of every file that can be read.
+            skills: Keys of folders, none below another, to count only what they hold.
+        """
+        table = {"md5": "text WHERE md5 IS NOT NULL", "sha256": "sha256 WHERE true"}[algorithm]
         # What cannot be read has no hash at all, and none to wait for.
-        total = "SELECT count(*) FROM entry WHERE kind=2 AND content IS NOT NULL"
-        return self.read(known)[0][0], self.read(total)[0][0]
+        if skills is None:
+            known = f"SELECT count(*) FROM {table}"
+            total = "SELECT count(*) FROM entry WHERE content IS NOT NULL"
+            return self.read(known)[0][0], self.read(total)[0][0]
+        known, total = self.read(
+            f"SELECT count((SELECT 1 FROM {table} AND key=e.key)), count(*) FROM {_below(skills)} "
+            "e.content IS NOT NULL"
+        )[0]
+        return known, total
 
     def deepest(self, parts: Sequence[str]) -> tuple[Row, int]:
         """The last row on the way to a path, and how many components lead to it."""
-        for depth in range(len(parts), 0, -1):
-            row = self.by_path(parts[:depth])
-            if row is not None:
-                return row, depth
+        if parts:
+            above = self.by_path(parts[:-1])
+            if above is not None:
+                whole = self.by_path(parts)
+                return (above, len(parts) - 1) if whole is None else (whole, len(parts))
+        key, depth = ROOT, 0
+        for name in parts:
+            found = self.read("SELECT key FROM entry WHERE parent=? AND name=?", (key, name))
+            if not found:
+                break
+            key, depth = found[0][0], depth + 1
+        for known in range(depth, 0, -1):
+            row = self.by_path(parts[:known])
+            if row is not None:  # unless a writer took it away between two questions
+                return row, known
         root = self.by_path(())
         assert root is not None
         return root, 0
@@ -231,10 +278,28 @@ class Catalog:
         return [
             found
             for (found,) in self.read("SELECT name FROM entry WHERE parent=?", (parent,))
-            if not found.isascii() and unicodedata.normalize("NFC", found) == wanted
+            if (found if found.isascii() else unicodedata.normalize("NFC", found)) == wanted
         ]
 
+    def neighbours(self, parent: int, name: str, most: int) -> list[str]:
+        """Visible names in a folder around one that it does not hold, sorted; links are left out.
+
+        Args:
+            parent: Key of the folder.
+            name: The name.
+            most: How many names before it, and how many after; -1 for all.
+        """
+        sql = "SELECT name FROM entry WHERE parent=? AND name {} ? AND visible > 0 AND kind < 3 ORDER BY name"
+        before = self.read(f"{sql.format('<')} DESC LIMIT ?", (parent, name, most))
+        after = self.read(f"{sql.format('>')} LIMIT ?", (parent, name, most))
+        return [found for (found,) in (*reversed(before), *after)]
+
     # -- many entries --------------------------------------------------------------------------------------
+
+    def child(self, key: int, name: str) -> NodeRow | None:
+        """One entry of a folder."""
+        rows = self.read(f"SELECT {_NODE} FROM entry e WHERE e.parent=? AND e.name=?", (key, name))
+        return _node(rows[0]) if rows else None
 
     def children(self, key: int) -> list[NodeRow]:
         """What a folder holds, hidden entries included, unsorted."""
@@ -250,6 +315,10 @@ class Catalog:
             (key, limit),
         )
         return [_node(r) for r in rows]
+
+    def holds_skill(self, key: int) -> bool:
+        """Whether there is a skill below a folder, at any depth; the folder itself does not count."""
+        return self.read(_HOLDS_SKILL, (key,)) != []
 
     def overview(self) -> list[NodeRow]:
         """Skills, links to folders outside skills, and the folders that lead to either; parents first."""
@@ -293,15 +362,12 @@ class Catalog:
         rows = self.read("SELECT name, front_matter FROM skill WHERE key=?", (key,))
         return rows[0] if rows else None
 
-    def text_rows(self, keys: Sequence[int]) -> dict[int, tuple[bytes | None, str | None, int]]:
-        """MD5, encoding and characters of files that have been read, for a listing with details."""
-        found: dict[int, tuple[bytes | None, str | None, int]] = {}
+    def front_matters(self, keys: Sequence[int]) -> dict[int, str]:
+        """Front matter (JSON) of skills by key."""
+        found: dict[int, str] = {}
         for start in range(0, len(keys), 500):
             some = ",".join(map(str, keys[start : start + 500]))
-            for key, md5, encoding, characters in self.read(
-                f"SELECT key, md5, encoding, characters FROM text WHERE key IN ({some})"
-            ):
-                found[key] = (md5, encoding, characters)
+            found.update(self.read(f"SELECT key, front_matter FROM skill WHERE key IN ({some})"))
         return found
 
     def grid(self, key: int) -> bytes | None:
@@ -335,15 +401,7 @@ class Catalog:
         Args:
             skills: Keys of skills, none below another, to count only these and what they hold.
         """
-        if skills is None:
-            among = "entry e WHERE"
-        else:
-            seed = ",".join(f"({key})" for key in skills) or "(NULL)"
-            among = (
-                f"(WITH RECURSIVE down (key) AS (VALUES {seed} UNION ALL SELECT c.key FROM down "
-                "CROSS JOIN entry c ON c.parent=down.key) SELECT key FROM down) d "
-                "CROSS JOIN entry e ON e.key=d.key WHERE"
-            )
+        among = "entry e WHERE" if skills is None else _below(skills)
         rows = self.read(
             f"SELECT e.kind, count(*), coalesce(sum(e.size), 0) FROM {among} "
             "e.visible > 0 AND e.kind < 3 GROUP BY e.kind"
@@ -373,6 +431,16 @@ class Catalog:
     def links(self) -> list[tuple[int, int, str, Visibility, str | None]]:
         """Key, parent, name, visibility and target of every link."""
         return self.read("SELECT key, parent, name, visible, target FROM entry WHERE kind = 3")
+
+
+def _below(skills: Sequence[int]) -> str:
+    """What to select from, up to the first condition: some skills as `e`, and all that they hold."""
+    seed = ",".join(f"({key})" for key in skills) or "(NULL)"
+    return (
+        f"(WITH RECURSIVE down (key) AS (VALUES {seed} UNION ALL SELECT c.key FROM down "
+        "CROSS JOIN entry c ON c.parent=down.key) SELECT key FROM down) d "
+        "CROSS JOIN entry e ON e.key=d.key WHERE"
+    )
 
 
 _KINDS = tuple(RowKind)

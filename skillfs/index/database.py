@@ -70,9 +70,8 @@ class _InsideSQLite:
             with self._lock:
                 self._count -= 1
 
-    def before_fork(self) -> None:
-        """Let nobody in, and wait until nobody else is inside."""
-        deadline = time.monotonic() + MOST_FORK_SECONDS
+    def before_fork(self, deadline: float) -> None:
+        """Let nobody in, and wait until nobody else is inside, but no longer than until then."""
         own = 1 if self._thread.depth else 0
         self._door.acquire()
         while True:
@@ -100,7 +99,7 @@ class _Depth(threading.local):
 
 
 MOST_FORK_SECONDS = 10.0
-"""How long a fork waits for readers before it takes the risk."""
+"""How long a fork waits for readers and writers before it takes the risk."""
 
 _inside_sqlite = _InsideSQLite()
 
@@ -128,28 +127,37 @@ class _Connection:
 
 _leaked: list[sqlite3.Connection] = []
 _databases: WeakSet[Database] = WeakSet()
+# Two threads may fork at once: what is held for one must not be let go for the other.
+_fork_lock = threading.Lock()
 _held_for_fork: list[threading.RLock] = []
 
 
 def _hold_for_fork() -> None:
-    """Before a fork: SQLite keeps locks in memory too, where a copied one is never released."""
+    """Before a fork: SQLite keeps locks in memory too, where a copied one is never released.
+
+    A first opening of a large store may write for minutes: then the fork goes on all the same.
+    """
+    _fork_lock.acquire()
+    deadline = time.monotonic() + MOST_FORK_SECONDS
     for database in list(_databases):
         lock = database._guard()
-        lock.acquire()
-        _held_for_fork.append(lock)
-    _inside_sqlite.before_fork()
+        if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            _held_for_fork.append(lock)
+    _inside_sqlite.before_fork(deadline)
 
 
 def _go_on_in_parent() -> None:
     _inside_sqlite.after_fork_in_parent()
     while _held_for_fork:
         _held_for_fork.pop().release()
+    _fork_lock.release()
 
 
 def _go_on_in_child() -> None:
     # The child's databases get new locks at their first use.
     _inside_sqlite.after_fork_in_child()
     _held_for_fork.clear()
+    _fork_lock.release()
 
 
 os.register_at_fork(before=_hold_for_fork, after_in_parent=_go_on_in_parent, after_in_child=_go_on_in_child)
@@ -232,7 +240,10 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction over both files; waits for other writers, rolls back on error."""
+        """One transaction over both files; waits for other writers, rolls back on error.
+
+        Nothing is committed when no row was written: readers keep what they hold in memory.
+        """
         with self._guard():
             connection = self.connection()
             try:
@@ -244,8 +255,12 @@ class Database:
                         f"another process has been writing the index for over {BUSY_SECONDS:.0f} s; try again"
                     ) from error
                 raise
+            before = connection.total_changes
             try:
                 yield connection
+                if connection.total_changes == before:
+                    connection.execute("ROLLBACK")
+                    return
                 # What readers keep in memory about folders is good for one stamp.
                 connection.execute("UPDATE facts.meta SET value = value + 1 WHERE name = 'stamp'")
                 connection.execute("COMMIT")
@@ -283,10 +298,13 @@ class Database:
         if not lock.acquire(blocking=False):
             return False
         try:
-            connection = self.connection()
-            if connection.in_transaction:
+            try:
+                connection = self.connection()
+                if connection.in_transaction:
+                    return False
+                connection.execute("PRAGMA busy_timeout=0")
+            except sqlite3.Error:
                 return False
-            connection.execute("PRAGMA busy_timeout=0")
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 for sql, rows in statements:
@@ -326,15 +344,16 @@ class Database:
     def recovering(self, work: Callable[[], T], error: Exception) -> T:
         """Make the index usable again, empty where need be, and do the work that ran into an error.
 
-        Damaged files are set aside and begun anew. Where files cannot be written any more, the index goes on
-        in memory.
+        Damaged files are set aside and begun anew. Where files may not be written any more, or their disk is
+        full, the index goes on in memory. Anything else may pass, as too many open files do.
 
         Args:
             work: Fills the index and does what failed.
             error: What it failed with.
 
         Raises:
-            Exception: Neither was the matter: the error is raised again.
+            StoreUnavailableError: SQLite failed for another reason.
+            Exception: It was no error of SQLite, and nothing is damaged: it is raised again.
         """
         with self._guard():
             damaged = _is_damage(error)
@@ -347,9 +366,15 @@ class Database:
                     if not replaced:
                         self._set_aside(identity=_damaged(self.identity_path), facts=True)
                     self._open()
+            elif isinstance(error, sqlite3.Error):
+                # SQLite's own words for what failed; it names no path.
+                raise StoreUnavailableError(f"the index cannot be used now ({error}); try again") from error
             else:
                 raise error
-        return work()
+        try:
+            return work()
+        except sqlite3.Error as again:
+            raise StoreUnavailableError(f"the index cannot be used now ({again}); try again") from again
 
     def _open_first(self) -> None:
         with self._alone():
@@ -527,9 +552,8 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _is_unwritable(error: Exception) -> bool:
-    unwritable = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return isinstance(error, sqlite3.OperationalError) and code in unwritable
+    return code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
 
 
 def _is_cut_short(path: Path | None) -> bool:

@@ -1,13 +1,13 @@
 """Who is who: the primary data of an index.
 
 An entry that still lies where it was born first needs no record: its UUID follows from its path. Recorded are
-the exceptions: what was moved, what a path gave birth to before, and what was removed when.
+the exceptions: what was moved, what a path gave birth to before, and what was removed when. A store that goes
+by another identity for a while has records of its own: those of the first wait, and nothing deletes them.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import uuid as uuidlib
 from typing import NamedTuple
 
 from skillfs.core.digest import Namespace, id_of_uuid
@@ -38,19 +38,9 @@ class Identities:
         self._connection = connection
         self._namespace = namespace
         self._now = now
-        stored = connection.execute("SELECT value FROM identity_meta WHERE name='namespace'").fetchone()
-        if stored is None or stored[0] != namespace.uuid.bytes:
-            connection.execute("DELETE FROM identity")
-            connection.execute(
-                "INSERT OR REPLACE INTO identity_meta VALUES ('namespace', ?)", (namespace.uuid.bytes,)
-            )
-        self._empty = connection.execute("SELECT 1 FROM identity LIMIT 1").fetchone() is None
-
-    @staticmethod
-    def namespace_of(connection: sqlite3.Connection) -> uuidlib.UUID | None:
-        """The namespace that the recorded identities belong to."""
-        stored = connection.execute("SELECT value FROM identity_meta WHERE name='namespace'").fetchone()
-        return uuidlib.UUID(bytes=stored[0]) if stored else None
+        self._owner = namespace.uuid.bytes
+        some = connection.execute("SELECT 1 FROM identity WHERE namespace=? LIMIT 1", (self._owner,))
+        self._empty = some.fetchone() is None
 
     def born(self, path: str) -> tuple[bytes, int]:
         """The UUID and the id of the entry that appears at a path."""
@@ -94,10 +84,12 @@ class Identities:
 
     def _get(self, path: str) -> _Record | None:
         row = self._connection.execute(
-            "SELECT uuid, id, births, removed FROM identity WHERE path=?", (path,)
+            "SELECT uuid, id, births, removed FROM identity WHERE namespace=? AND path=?", (self._owner, path)
         ).fetchone()
         return None if row is None else _Record(*row)
 
     def _put(self, path: str, record: _Record) -> None:
         self._empty = False
-        self._connection.execute("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?, ?)", (path, *record))
+        self._connection.execute(
+            "INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?, ?, ?)", (self._owner, path, *record)
+        )

@@ -72,8 +72,11 @@ class Journal:
         The first revision is the time in milliseconds, in which less than one revision is made: a rebuilt
         index then never counts through numbers that a caller still holds from the one before.
         """
-        before = connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()
-        revision = max(int(time.time() * 1000), before[0] + 1 if before is not None else 0)
+        before = connection.execute(
+            "SELECT max(value) FROM facts.meta WHERE name IN ('revision', 'stamp')"
+        ).fetchone()
+        # Nor does the stamp repeat, which changes more often: what readers keep in memory is good for one.
+        revision = max(int(time.time() * 1000), (before[0] or 0) + 1)
         connection.executemany(
             "INSERT OR REPLACE INTO facts.meta VALUES (?, ?)",
             [("revision", revision), ("first_revision", revision), ("stamp", revision)],
@@ -83,15 +86,16 @@ class Journal:
 
     @staticmethod
     def append(connection: sqlite3.Connection, rows: Iterable[ChangeRow]) -> int:
-        """Add one revision's changes and return its number."""
+        """Add one revision's changes and return its number; without any, only the revision grows."""
         before = connection.execute("SELECT value FROM facts.meta WHERE name='revision'").fetchone()
         revision = int(before[0]) + 1
         connection.execute("UPDATE facts.meta SET value=? WHERE name='revision'", (revision,))
         connection.executemany(
             "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(revision, *row) for row in rows]
         )
+        # Rows come at the upper end and go, whole revisions, at the lower: their numbers have no gaps.
         oldest = connection.execute(
-            "SELECT revision FROM change ORDER BY rowid DESC LIMIT 1 OFFSET ?", (KEPT_CHANGES,)
+            "SELECT revision FROM change WHERE rowid = (SELECT max(rowid) FROM change) - ?", (KEPT_CHANGES,)
         ).fetchone()
         if oldest is not None:
             connection.execute("DELETE FROM change WHERE revision <= ?", (oldest[0],))

@@ -9,6 +9,7 @@ from skillfs.core.model import Place
 
 __all__ = [
     "ROOT",
+    "IndexDamage",
     "NodeRow",
     "Row",
     "RowKind",
@@ -22,6 +23,10 @@ __all__ = [
 
 ROOT = 1
 """Key of the root folder's row."""
+
+
+class IndexDamage(Exception):
+    """Rows do not fit together: damage that SQLite has not noticed. Never reaches a caller."""
 
 
 class RowKind(IntEnum):
@@ -126,7 +131,10 @@ def encode_place(place: Place) -> str:
 def decode_place(target: str) -> Place:
     """The place that `encode_place` wrote."""
     root, _, path = target.partition(":")
-    return Place(int(root), path)
+    try:
+        return Place(int(root), path)
+    except ValueError as error:
+        raise IndexDamage("a target that is no place") from error
 
 
 def paths_of(nodes: dict[int, tuple[int, str]]) -> dict[int, str]:
@@ -137,6 +145,8 @@ def paths_of(nodes: dict[int, tuple[int, str]]) -> dict[int, str]:
         at = key
         while at not in paths:
             pending.append(at)
+            if at not in nodes or len(pending) > len(nodes):
+                raise IndexDamage("an entry that is not below the root")
             at = nodes[at][0]
         for at in reversed(pending):
             parent, name = nodes[at]

@@ -12,18 +12,19 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x534B4653  # "SKFS"
-IDENTITY_VERSION = 1
-FACTS_VERSION = 1
+IDENTITY_VERSION = 2
+FACTS_VERSION = 2
 
 IDENTITY_SCHEMA = """
 CREATE TABLE identity (
-    path TEXT PRIMARY KEY,
+    namespace BLOB NOT NULL,
+    path TEXT NOT NULL,
     uuid BLOB,
     id INTEGER,
     births INTEGER NOT NULL,
-    removed REAL
+    removed REAL,
+    PRIMARY KEY (namespace, path)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE identity_meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 """
 
 FACTS_SCHEMA = """
@@ -83,6 +84,9 @@ CREATE INDEX facts.skill_name ON skill (name);
 CREATE INDEX facts.problem_folder ON problem (folder);
 CREATE INDEX facts.text_md5 ON text (md5);
 CREATE INDEX facts.sha256_digest ON sha256 (digest);
+CREATE INDEX facts.entry_kind ON entry (kind) WHERE kind=1 OR kind=3;
+CREATE INDEX facts.entry_on_the_way ON entry (kind) WHERE visible=2;
+CREATE INDEX facts.entry_unreadable ON entry (kind) WHERE kind=2 AND content IS NULL;
 """
 
 ENTRY_INDEXES = (

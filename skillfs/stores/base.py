@@ -101,7 +101,6 @@ class Store(Protocol):
 
     url: str
     spellings: tuple[str, ...]
-    tracks_inodes: bool
 
     @property
     def followed(self) -> tuple[str, ...]:
@@ -114,7 +113,14 @@ class Store(Protocol):
         """Open a folder, confined to its root."""
 
     def state(self, place: Place) -> FileState | None:
-        """What lies at a place now, links not followed; None when nothing does. Good for comparing only."""
+        """What lies at a place now, confined to its root and links not followed; None when nothing does.
+
+        Raises:
+            StoreUnavailableError: The process has no handle left to look with.
+        """
+
+    def in_step(self, place: Place, signature: bytes) -> bool:
+        """Whether a place has this signature now; looks and raises as `state` does."""
 
     def is_regular(self, place: Place) -> bool | None:
         """Whether a regular file lies at a place; None when it is a link."""
@@ -130,6 +136,9 @@ class Store(Protocol):
 
     def resolve(self, place: Place) -> Place | str:
         """Where a link leads: a place that is no link, or the problem code that says why it leads nowhere."""
+
+    def is_rooted(self) -> bool:
+        """Whether every root is still the folder that was opened; cheap enough for every look-up."""
 
     def check_root(self) -> None:
         """Notice a root that was removed or replaced.

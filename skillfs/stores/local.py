@@ -1,8 +1,9 @@
 """A folder on a local disk as a store.
 
-Every open goes through `confine`: by root handle and components, never through a link. Comparisons with a
-known signature use a plain `lstat`: equal device, inode and change time mean the very file that was opened
-confined before, so a folder swapped for a link meanwhile cannot pass for it.
+Every open, and every look at a single file or folder that is going to be told about, goes through `confine`:
+by root handle and components, never through a link. The comparisons of a check of many use a plain `lstat`,
+which costs half. It follows a link in the middle of a path, so a folder that was moved out of the store and
+replaced by a link to it passes as unchanged until the folder that holds the link is compared.
 """
 
 from __future__ import annotations
@@ -48,8 +49,15 @@ _PSEUDO = frozenset(
     )
 )
 
+_NO_HANDLE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
 _FINE_GRANULE_NS = 20_000_000
 _COARSE_GRANULE_NS = 2_000_000_000
+_SLOW_WRITE_NS = 40
+"""Nanoseconds that a byte may take to be written: 25 MB/s."""
+
+MOST_HASHED = 8 << 30
+"""Bytes up to which a file is read when the store is scanned; a sparse file can claim to have any number."""
 
 
 class LocalStore:
@@ -65,8 +73,6 @@ class LocalStore:
         IsFileError: It is a file.
         UnreadableError: It may not be read.
     """
-
-    tracks_inodes = True
 
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
         self._fds: list[int] = []
@@ -126,11 +132,26 @@ class LocalStore:
 
     def state(self, place: Place) -> FileState | None:
         """See `Store.state`."""
+        st = self._stat(place)
+        return None if st is None else _state(st)
+
+    def in_step(self, place: Place, signature: bytes) -> bool:
+        """See `Store.in_step`."""
+        st = self._stat(place)
+        if st is None:
+            return False
+        return _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) == signature
+
+    def _stat(self, place: Place) -> os.stat_result | None:
         try:
-            st = os.stat(place.path or ".", dir_fd=self._fds[place.root], follow_symlinks=False)
-        except OSError:
+            return self._opener.stat(self._fds[place.root], place.path)
+        except OSError as error:
+            if error.errno in _NO_HANDLE_LEFT:
+                # Nothing is missing: what is there cannot be looked at.
+                raise StoreUnavailableError(
+                    "too many files are open in this process; close some and try again"
+                ) from error
             return None
-        return _state(st)
 
     def is_regular(self, place: Place) -> bool | None:
         """Whether a regular file lies at a place; None when it is a link."""
@@ -164,34 +185,47 @@ class LocalStore:
 
     def check_root(self) -> None:
         """See `Store.check_root`: a root that was replaced is opened anew."""
-        for number, path in enumerate(self._paths):
-            try:
-                now = os.stat(path)
-                was = os.fstat(self._fds[number])
-            except OSError as error:
-                raise StoreUnavailableError(
-                    "the store's root folder is not there; it counts as away, not as empty: "
-                    "try again when it is back"
-                ) from error
-            if (now.st_dev, now.st_ino) != (was.st_dev, was.st_ino):
-                # Another thread may be reading through the old handles, and a closed number may become any
-                # other file's.
-                self._retired.extend(self._fds)
-                self._open_roots()
-                return
+        try:
+            found = [_device_and_inode(os.stat(path)) for path in self._paths]
+        except OSError as error:
+            raise StoreUnavailableError(
+                "the store's root folder is not there; it counts as away, not as empty: "
+                "try again when it is back"
+            ) from error
+        if found != [known for _, known in self._roots]:
+            # Another thread may be reading through the old handles, and a closed number may become any other
+            # file's.
+            self._retired.extend(self._fds)
+            self._open_roots()
+
+    def is_rooted(self) -> bool:
+        """See `Store.is_rooted`: one `stat` for each root, 1.5 µs."""
+        stat_ = os.stat
+        try:
+            for path, known in self._roots:
+                st = stat_(path)
+                # The open handle keeps the number of a folder that was removed from being given out again.
+                if (st.st_dev, st.st_ino) != known:
+                    return False
+        except OSError:
+            return False
+        return True
 
     def _open_roots(self) -> None:
         fds: list[int] = []
+        roots: list[tuple[str, tuple[int, int]]] = []
         for path in self._paths:
             try:
                 fds.append(open_root(path))
+                roots.append((path, _device_and_inode(os.fstat(fds[-1]))))
             except OSError as error:
                 self._retired.extend(fds)
                 if isinstance(error, PermissionError):
                     raise UnreadableError("the store's root folder may not be read by this user") from error
                 raise StoreUnavailableError("the store's root folder cannot be opened; try again") from error
         self._fds = fds
-        self._devices = {os.fstat(fd).st_dev for fd in fds}
+        self._roots = roots
+        self._devices = {device for _, (device, _) in roots}
 
     def _is_followed(self, place: Place) -> bool:
         inside = os.path.join(self._paths[place.root], place.path)
@@ -315,6 +349,8 @@ class LocalFolder:
             st = os.fstat(fd)
             if not stat.S_ISREG(st.st_mode):
                 raise FileNotFoundError(errno.ENOENT, "not a regular file")
+            if st.st_size > MOST_HASHED:
+                raise OSError(errno.EFBIG, "has over 8 GiB")
             # The signature is of before the reading: should the file change meanwhile, the next check sees.
             now = time.time_ns()
             size = st.st_size
@@ -327,6 +363,10 @@ class LocalFolder:
             return _settle(_state(st), now), content, data[:head], st.st_nlink
         finally:
             os.close(fd)
+
+
+def _device_and_inode(st: os.stat_result) -> tuple[int, int]:
+    return st.st_dev, st.st_ino
 
 
 def _state(st: os.stat_result) -> FileState:
@@ -344,6 +384,8 @@ def _settle(state: FileState, now: int) -> FileState:
     # The kernel stamps with a coarse clock: within one tick a second write leaves no trace in the signature.
     # A stamp of whole milliseconds is taken for one of a filesystem that keeps no finer ones.
     granule = _FINE_GRANULE_NS if state.changed % 1_000_000 else _COARSE_GRANULE_NS
+    # A file is stamped when a write begins, and one write can take as long as its bytes do.
+    granule += state.size * _SLOW_WRITE_NS
     return unsettled(state) if now - state.changed < granule else state
 
 

@@ -97,7 +97,7 @@ def build(
     )
     _make_indexes(connection, catalog, identities)
     _insert_problems(connection, scanner.problems, folders)
-    refresh_sight(connection, store, catalog)
+    refresh_sight(connection, store, catalog, scanner.ignore)
     Journal.begin(connection)
 
 
@@ -205,28 +205,59 @@ class _Applying:
         self._unreadable = gathered.unreadable
         self._problem_folders = {row.key for row, _ in gathered.listed.values()}
         self._problem_folders.update(row.key for row in gathered.unreadable)
+        self._may_show_others = True
 
     def run(self) -> bool:
         plan = self._reconcile()
+        self._may_show_others = self._shows_others()
+        links = self._links()
         before = self._view_before()
         self._remove(plan)
         self._place(plan)
         self._place_links()
         for row, state in self._listed.values():
-            self._sql(
-                "UPDATE entry SET signature=?, modified=? WHERE key=?",
-                (state.signature, state.modified, row.key),
-            )
+            if (state.signature, state.modified) != (row.signature, row.modified):
+                self._sql(
+                    "UPDATE entry SET signature=?, modified=? WHERE key=?",
+                    (state.signature, state.modified, row.key),
+                )
         for row in self._unreadable:
             # What keeps it from being listed may lie above it: look again, whatever its signature says.
             again = unsettled(FileState(row.signature, 0, 0)).signature
-            self._sql("UPDATE entry SET signature=? WHERE key=?", (again, row.key))
+            if again != row.signature:
+                self._sql("UPDATE entry SET signature=? WHERE key=?", (again, row.key))
         self._replace_problems()
-        refresh_sight(self._connection, self._store, self._catalog)
+        if self._may_show_others:
+            refresh_sight(self._connection, self._store, self._catalog, self._scanner.ignore)
         changes = _differences(before, self._view_after())
-        if changes:
+        # A link has no entry of its own, and a change is told by the entry's UUID, so a link that comes, goes
+        # or turns is no item; but listings show it, and their reader is told by a revision without items.
+        if changes or links != self._links():
             Journal.append(self._connection, changes)
-        return bool(changes)
+            return True
+        return False
+
+    def _shows_others(self) -> bool:
+        """Whether links may lead elsewhere now, or other folders be on the way to something.
+
+        They cannot where only the bytes of files are different, or files come and go and there is no link.
+        """
+        for side in (
+            (k.node.kind for k in self._known.values()),
+            (s.kind for s in self._seen.values()),
+        ):
+            if any(kind != RowKind.FILE for kind in side):
+                return True
+        if self._known.keys() == self._seen.keys():
+            return False
+        return self._sql("SELECT 1 FROM entry WHERE kind=3 LIMIT 1").fetchone() is not None
+
+    def _links(self) -> set[tuple[int, str, Visibility, str | None]]:
+        """The links that can be seen."""
+        if not self._may_show_others:
+            return set()
+        links = self._catalog.links()
+        return {(parent, name, visible, target) for _, parent, name, visible, target in links if visible}
 
     def _reconcile(self) -> Plan:
         inode = self._store.inode
@@ -302,12 +333,20 @@ class _Applying:
         if moved:
             parent = self._key_of(parent_of(path))
             self._sql("UPDATE entry SET parent=?, name=? WHERE key=?", (parent, name_of(path), node.key))
-        visible = Visibility.IN_SKILL if seen.skill is not None else Visibility.HIDDEN
-        self._sql(
-            "UPDATE entry SET kind=?, visible=?, signature=?, size=?, modified=?, content=?, target=? "
-            "WHERE key=?",
-            (seen.kind, visible, *self._columns(seen), node.key),
-        )
+        if seen.skill is not None:
+            visible = Visibility.IN_SKILL
+        elif node.visible == Visibility.ON_THE_WAY and seen.kind == RowKind.FOLDER:
+            visible = Visibility.ON_THE_WAY  # until all folders are marked anew
+        else:
+            visible = Visibility.HIDDEN
+        columns = (seen.kind, visible, *self._columns(seen))
+        was = (node.kind, node.visible, node.signature, node.size, node.modified, node.content, node.target)
+        if columns != was:
+            self._sql(
+                "UPDATE entry SET kind=?, visible=?, signature=?, size=?, modified=?, content=?, target=? "
+                "WHERE key=?",
+                (*columns, node.key),
+            )
         if seen.content != node.content:
             self._sql("DELETE FROM text WHERE key=?", (node.key,))
             self._sql("DELETE FROM sha256 WHERE key=?", (node.key,))
@@ -329,15 +368,14 @@ class _Applying:
             # Before its SKILL.md, which may not be readable: that makes it no less a skill.
             self._sql(
                 "INSERT INTO skill VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET name=excluded.name "
-                "WHERE front_matter=excluded.front_matter",
+                "WHERE front_matter=excluded.front_matter AND name!=excluded.name",
                 (key, name_of(path) or self._title, _UNREAD),
             )
         if seen.head is not None:
             above = parent_of(path)
-            self._sql(
-                "INSERT OR REPLACE INTO skill VALUES (?, ?, ?)",
-                _skill_row(self._key_of(above), above, self._title, seen.head, seen.state.size),
-            )
+            row = _skill_row(self._key_of(above), above, self._title, seen.head, seen.state.size)
+            if self._sql("SELECT * FROM skill WHERE key=?", row[:1]).fetchone() != row:
+                self._sql("INSERT OR REPLACE INTO skill VALUES (?, ?, ?)", row)
 
     def _place_links(self) -> None:
         for path, seen in self._seen.items():
@@ -345,10 +383,11 @@ class _Applying:
                 continue
             known = self._known.get(path)
             if known is not None and known.node.kind == RowKind.LINK:
-                self._sql(
-                    "UPDATE entry SET signature=?, modified=? WHERE key=?",
-                    (seen.state.signature, seen.state.modified, known.node.key),
-                )
+                columns = (seen.state.signature, seen.state.modified)
+                if columns != (known.node.signature, known.node.modified):
+                    self._sql(
+                        "UPDATE entry SET signature=?, modified=? WHERE key=?", (*columns, known.node.key)
+                    )
             else:
                 self._sql(
                     "INSERT INTO entry (parent, name, kind, visible, signature, size, modified) "
@@ -395,8 +434,10 @@ class _Applying:
 
     def _on_the_way(self) -> dict[bytes, _View]:
         """Folders outside skills that can be seen."""
-        wanted = "SELECT key, uuid FROM entry WHERE visible=? AND kind=?"
-        rows = self._sql(wanted, (Visibility.ON_THE_WAY, RowKind.FOLDER)).fetchall()
+        if not self._may_show_others:
+            return {}  # they are the same before and after
+        # Constants, not parameters: only then SQLite knows that the partial index serves.
+        rows = self._sql("SELECT key, uuid FROM entry WHERE visible=2 AND kind=0").fetchall()
         paths = self._catalog.with_paths([key for key, _ in rows])
         return {uuid: _View(paths[key], RowKind.FOLDER, None, None, None) for key, uuid in rows}
 
@@ -407,15 +448,19 @@ class _Applying:
     # -- problems ------------------------------------------------------------------------------------------
 
     def _replace_problems(self) -> None:
+        keys = {problem.folder: self._key_of(problem.folder) for problem in self._scanner.problems}
+        now = {(keys[problem.folder], *problem[1:]) for problem in self._scanner.problems}
+        known: set[tuple[Any, ...]] = set()
         for key in self._problem_folders:
-            self._sql("DELETE FROM problem WHERE folder=? AND code NOT LIKE 'link-%'", (key,))
-        for folder, name, code, *_ in self._scanner.problems:
+            known.update(self._sql("SELECT * FROM problem WHERE folder=? AND code NOT LIKE 'link-%'", (key,)))
+        for key, name, code, *_ in now:
             # A mount point is found by itself, not in the listing of the folder that holds it.
             if code == "mount-point":
-                same = (self._key_of(folder), name, code)
-                self._sql("DELETE FROM problem WHERE folder=? AND name=? AND code=?", same)
-        keys = {problem.folder: self._key_of(problem.folder) for problem in self._scanner.problems}
-        _insert_problems(self._connection, self._scanner.problems, keys)
+                same = (key, name, code)
+                known.update(self._sql("SELECT * FROM problem WHERE folder=? AND name=? AND code=?", same))
+        here = "folder=? AND name=? AND code=? AND severity=? AND message=?"
+        self._connection.executemany(f"DELETE FROM problem WHERE {here}", sorted(known - now))
+        self._connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", sorted(now - known))
 
 
 def _differences(before: Mapping[bytes, _View], after: Mapping[bytes, _View]) -> list[ChangeRow]:

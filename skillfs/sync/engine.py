@@ -14,20 +14,20 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakSet
 
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.core.text import TextFacts
-from skillfs.errors import SkillFSError
+from skillfs.core.textfacts import TextFacts
+from skillfs.errors import InvalidArgumentError, SkillFSError
 from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
-from skillfs.index.rows import Row, RowKind
+from skillfs.index.rows import IndexDamage, Row, RowKind
 from skillfs.stores.base import Store
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
@@ -38,8 +38,9 @@ __all__ = ["Engine"]
 
 T = TypeVar("T")
 
-# Damage that SQLite does not notice comes out as rows that do not fit together.
-_MAYBE_DAMAGE = (sqlite3.DatabaseError, LookupError, AssertionError)
+_MAYBE_DAMAGE = (sqlite3.Error, IndexDamage)
+# A sync compares rows with one another all the time: what it trips over may be damage too.
+_MAYBE_DAMAGE_IN_SYNC = (*_MAYBE_DAMAGE, LookupError, AssertionError)
 
 MOST_CHECKED = 10_000
 """How many folders are remembered as checked."""
@@ -70,12 +71,14 @@ class Engine:
         self.ignore = ignore
         self.title = title
         self._view = json.dumps([str(namespace.uuid), store.url, ignore.extra, store.followed])
+        self._is_own = False
+        self._own_stamp: int | None = None
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._checked: dict[str, tuple[float, float]] = {}
         self._pending: dict[int, tuple[bytes, bytes, TextFacts]] = {}
         self._pending_since = 0.0
-        atexit.register(_flush, weakref.ref(self))
+        _engines.add(self)
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -87,14 +90,22 @@ class Engine:
             max_age: Seconds that a check holds; ten times its own duration if that is longer.
         """
         self._notice_fork()
-        now = time.monotonic()
+        asked = time.monotonic()
+        if self._is_fresh(path, max_age, asked):
+            return
+        with self._lock:
+            # Of many that wait here only the first has to look.
+            if not self._is_fresh(path, max_age, asked):
+                self.sync(path)
+
+    def _is_fresh(self, path: str, max_age: float, asked: float) -> bool:
         at: str | None = path
         while at is not None:
             checked = self._checked.get(at)
-            if checked is not None and now - checked[0] <= max(max_age, 10 * checked[1]):
-                return
+            if checked is not None and asked - checked[0] <= max(max_age, 10 * checked[1]):
+                return True
             at = at.rpartition("/")[0] if at else None
-        self.sync(path)
+        return False
 
     def sync(self, path: str = "", *, on_progress: Callable[[int], None] | None = None) -> None:
         """Bring the index in step with a folder and all below it.
@@ -105,13 +116,13 @@ class Engine:
 
         Raises:
             StoreUnavailableError: The root is not there, or another process holds the index too long.
+            InvalidArgumentError: Another filesystem has made the index one of another view of the store.
         """
         self._notice_fork()
         with self._lock:
             started = time.monotonic()
             self._notice_replacement()
-            self._recovering(lambda: self._sync(path, on_progress))
-            duration = time.monotonic() - started
+            duration = self._recovering(lambda: self._sync(path, on_progress))
             if not path or len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
             self._checked[path] = (started, duration)
@@ -129,13 +140,17 @@ class Engine:
         elif not self._apply({folder}, sure=False):
             self._apply_everywhere({folder})
 
-    def _sync(self, path: str, on_progress: Callable[[int], None] | None) -> None:
+    def _sync(self, path: str, on_progress: Callable[[int], None] | None) -> float:
+        """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew."""
         if not self._is_built():
             self._build(on_progress)
-            return
+            return 0.0
+        started = time.monotonic()
         dirty = find_dirty(self.store, self.catalog, self._scope(path))
+        duration = time.monotonic() - started
         if dirty and not self._apply(dirty, sure=False):
             self._apply_everywhere(dirty)
+        return duration
 
     def _scope(self, path: str) -> Row | None:
         """The nearest known folder at or above a path; None for the whole store."""
@@ -157,11 +172,37 @@ class Engine:
             identities = Identities(connection, self.namespace, time.time())
             build(connection, self.store, self.catalog, scanner, identities, self.title)
             connection.execute("INSERT OR REPLACE INTO facts.meta VALUES ('view', ?)", (self._view,))
+        self._is_own = True
 
     def _is_built(self) -> bool:
-        """Whether the index holds this store, seen in this way: what another ignores may be served here."""
-        same = "SELECT 1 FROM facts.meta WHERE name='view' AND value=?"
-        return self.database.read(same, (self._view,)) != []
+        """Whether the index holds this store, seen in this way: what another ignores may be served here.
+
+        An engine that opens an index of another view makes it its own. One that had it already does not take
+        it back: two of them would build it anew in turns, each under the hands of the other.
+
+        Raises:
+            InvalidArgumentError: Another has taken the index over.
+        """
+        rows = self.database.read("SELECT name, value FROM facts.meta WHERE name IN ('stamp', 'view')")
+        found = dict(rows)
+        if "view" not in found:
+            return False
+        if found["view"] == self._view:
+            self._is_own = True
+            self._own_stamp = found.get("stamp")
+            return True
+        if self._is_own:
+            raise InvalidArgumentError(
+                "another filesystem keeps this index with another ignore, follow or store_id; "
+                "give each its own index"
+            )
+        return False
+
+    def _require_own(self) -> None:
+        """See to it that what has just been read is of this view; asks the index at a new stamp only."""
+        stamp = self.catalog.seen.stamp
+        if self._is_own and not self.database.in_memory and (stamp is None or stamp != self._own_stamp):
+            self._is_built()
 
     def _apply_everywhere(self, dirty: set[str]) -> None:
         self._apply(dirty | find_dirty(self.store, self.catalog), sure=True)
@@ -179,6 +220,7 @@ class Engine:
             moved during a look at the store may be seen in both places or in none.
         """
         with self.database.write() as connection:
+            self._is_built()
             scanner = Scanner(self.store, self.ignore)
             gathered = gather(self.store, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered)):
@@ -188,19 +230,47 @@ class Engine:
         return True
 
     def _may_have_moved(self, gathered: Gathered) -> bool:
-        known, seen = gathered.known, gathered.seen
-        if known.keys() - seen.keys():
+        # Links have no identity that a move could carry along.
+        known = {p for p, k in gathered.known.items() if k.node.kind != RowKind.LINK}
+        seen = {p: s for p, s in gathered.seen.items() if s.kind != RowKind.LINK}
+        if known - seen.keys():
             return True
         with_files = {
             above for path, s in seen.items() if s.kind == RowKind.FILE for above in parents_of(path)
         }
-        for path in seen.keys() - known.keys():
-            content = seen[path].content
-            if content is None and path not in with_files:
-                return True
-            if content is not None and self.catalog.by_content("xxh3", content):
+        for path in seen.keys() - known:
+            _, kind, state, content, *_ = seen[path]
+            if content is not None:
+                if self._may_be_moved(content, state.signature):
+                    return True
+            elif path not in with_files and (kind == RowKind.FILE or self._was_folder(state.signature)):
                 return True
         return False
+
+    def _was_folder(self, signature: bytes) -> bool:
+        """Whether a folder without files, which nothing but its inode tells from others, is known already."""
+        inode = self.store.inode(signature)
+        known = self.catalog.read("SELECT signature FROM entry WHERE kind < 2")
+        return not inode or any(self.store.inode(other) == inode for (other,) in known)
+
+    def _may_be_moved(self, content: bytes, signature: bytes) -> bool:
+        """Whether a file at a new path may have come from another, rather than be a copy of what stayed.
+
+        What is still there keeps its entry. What is not may have moved if it had the same inode, or if nobody
+        else that stayed has the content.
+        """
+        inode = self.store.inode
+        some_stay = None
+        for key, known in self.catalog.read("SELECT key, signature FROM entry WHERE content=?", (content,)):
+            like = inode(known) == inode(signature)
+            if some_stay and not like:
+                continue
+            row = self.catalog.by_key(key)
+            stays = row is not None and self.store.is_regular(row.place) is True
+            if like and not stays:
+                return True
+            some_stay = some_stay or stays
+        return some_stay is False
 
     def _notice_replacement(self) -> None:
         self.store.check_root()
@@ -221,7 +291,7 @@ class Engine:
     def _recovering(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except _MAYBE_DAMAGE as error:
+        except _MAYBE_DAMAGE_IN_SYNC as error:
             if isinstance(error, SkillFSError):
                 raise
             return self.database.recovering(lambda: self._rebuilt(work), error)
@@ -233,13 +303,14 @@ class Engine:
     def query(self, work: Callable[[], T]) -> T:
         """Ask the index; when it turns out damaged, rebuild it and ask again."""
         self._notice_fork()
+        self.catalog.seen.stamp = None
         try:
-            return work()
+            found = work()
+            self._require_own()
         except _MAYBE_DAMAGE as error:
-            if isinstance(error, SkillFSError):
-                raise
             with self._lock:
                 return self.database.recovering(lambda: self._rebuilt(work), error)
+        return found
 
     # -- facts ---------------------------------------------------------------------------------------------
 
@@ -278,18 +349,15 @@ class Engine:
         elif len(self._pending) > 50 * MOST_PENDING_FACTS:
             self._pending.clear()  # facts are a cache: computed again at the next reading
 
-    def keep_sha256(self, row: Row, digest: bytes) -> None:
-        """Remember a SHA-256 for the signature it was computed from."""
-        sql = (
-            "INSERT OR REPLACE INTO sha256 SELECT ?, ? "
-            "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
-        )
-        self.database.try_write([(sql, [(row.key, digest, row.key, row.signature)])])
+
+_engines: WeakSet[Engine] = WeakSet()
 
 
-def _flush(engine: weakref.ref[Engine]) -> None:
+def _flush_all() -> None:
     """At the end of a process, commit what a first reading computed: a short one would never come to it."""
-    alive = engine()
-    if alive is not None:
+    for engine in list(_engines):
         with contextlib.suppress(Exception):
-            alive.flush()
+            engine.flush()
+
+
+atexit.register(_flush_all)

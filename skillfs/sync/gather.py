@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skillfs.core.model import Place
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility, decode_place, encode_place, paths_of
-from skillfs.stores.base import FileState, FolderHandle, Store
+from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 from skillfs.sync.reconcile import parent_of
 from skillfs.sync.scan import SKILL_MD, Scanner, Seen, is_gone
 
@@ -51,14 +51,6 @@ class Gathered:
     listed: dict[str, tuple[Row, FileState]] = field(default_factory=dict)
     unreadable: list[Row] = field(default_factory=list)
 
-    def gone(self) -> bool:
-        """Whether some known path is seen no more."""
-        return not self.known.keys() <= self.seen.keys()
-
-    def arrived(self) -> list[Seen]:
-        """What is seen and was not known at its path."""
-        return [seen for path, seen in self.seen.items() if path not in self.known]
-
 
 def find_dirty(store: Store, catalog: Catalog, scope: Row | None = None) -> set[str]:
     """Paths of the folders that have to be listed again.
@@ -83,6 +75,7 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
     files: defaultdict[int, list[tuple[str, bytes]]] = defaultdict(list)
     # One place may be shown at several paths: by links into a followed folder, or as a linked SKILL.md.
     listed_at: defaultdict[Place, list[str]] = defaultdict(list)
+    closed = _closed_folders(catalog)
     folders[scope.place.root].append((scope.place.path, scope.signature))
     listed_at[scope.place].append(scope.path)
     for node in catalog.subtree(scope.key):
@@ -101,11 +94,15 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
                 continue
             place = resolved
         if node.kind == RowKind.FILE:
+            if node.content is None and _stays_closed(store, place, node.signature, store.open):
+                continue
             listed_at[place].append(above)
             files[place.root].append((place.path, node.signature))
         else:
             path = f"{above}/{node.name}" if above else node.name
             places[node.key] = (path, place)
+            if node.key in closed and _stays_closed(store, place, node.signature, store.folder):
+                continue
             listed_at[place].append(path)
             folders[place.root].append((place.path, node.signature))
     for by_root in (folders, files):
@@ -127,6 +124,14 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
         nodes[key] = (parent, name)
         signatures.append((key, signature))
     paths = paths_of(nodes)
+    closed_folders, closed = _closed_folders(catalog), _closed_files(catalog)
+    if closed_folders:
+        signatures = [
+            (key, signature)
+            for key, signature in signatures
+            if key not in closed_folders
+            or not _stays_closed(store, Place(0, paths[key]), signature, store.folder)
+        ]
     dirty = set(store.differing(0, ((paths[key], signature) for key, signature in signatures)))
     linked: list[tuple[str, str, bytes, str]] = []
 
@@ -135,6 +140,12 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
             above = paths[parent]
             if target is not None:
                 linked.append((above, name, signature, target))
+                continue
+            if (
+                closed
+                and (parent, name) in closed
+                and _stays_closed(store, Place(0, above).child(name), signature, store.open)
+            ):
                 continue
             yield f"{above}/{name}" if above else name, signature
 
@@ -151,6 +162,37 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
         if _link_differs(store, Place(0, paths[parent]).child(name), target):
             dirty.add(paths[parent])
     return dirty
+
+
+def _closed_files(catalog: Catalog) -> set[tuple[int, str]]:
+    """Folder and name of the files that could not be read."""
+    return set(catalog.read("SELECT parent, name FROM entry WHERE kind=2 AND content IS NULL"))
+
+
+def _closed_folders(catalog: Catalog) -> set[int]:
+    """Keys of the folders that could not be listed."""
+    rows = catalog.read("SELECT DISTINCT folder FROM problem WHERE code='unreadable' AND name=''")
+    return {key for (key,) in rows}
+
+
+def _stays_closed(
+    store: Store,
+    place: Place,
+    signature: bytes,
+    opens: Callable[[Place], AbstractContextManager[object]],
+) -> bool:
+    """Whether what could not be read is the same and still cannot be.
+
+    Its signature never counts as settled: what kept it from being read need not be in it.
+    """
+    state = store.state(place)
+    if state is None or unsettled(state).signature != signature:
+        return False
+    try:
+        with opens(place):
+            return False
+    except OSError as error:
+        return not is_gone(error) and error.errno != errno.EXDEV
 
 
 def _link_differs(store: Store, place: Place, target: str | None) -> bool:

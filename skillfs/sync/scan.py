@@ -19,7 +19,7 @@ from skillfs.core.wire import quote_name
 from skillfs.index.rows import RowKind
 from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 
-__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone"]
+__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone", "is_left_out"]
 
 SKILL_MD = "SKILL.md"
 MOST_LINKS = 8
@@ -34,6 +34,11 @@ _GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.
 def is_gone(error: OSError) -> bool:
     """Whether an error means that there is no such folder or file, rather than that it cannot be read."""
     return error.errno in _GONE
+
+
+def is_left_out(store: Store, ignore: IgnoreRules, target: Place) -> bool:
+    """Whether what a link leads to is left out by a name: no link brings it back."""
+    return ignore.hides(target.path, is_folder=not store.is_regular(target))
 
 
 class ScanProblem(NamedTuple):
@@ -85,18 +90,19 @@ class Scanner:
     Args:
         store: The store.
         ignore: Names that are left out.
+
+    Attributes:
         known_content: Gives the content of a file whose signature is known already, so that it is not read.
+        on_progress: Called now and then with the number of folders met.
+        problems: What is wrong with what was met.
+        unreadable: Paths of the folders that could not be listed.
+        vanished: Paths of the folders from which something went away meanwhile.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        ignore: IgnoreRules,
-        known_content: Callable[[bytes], bytes | None] | None = None,
-    ) -> None:
+    def __init__(self, store: Store, ignore: IgnoreRules) -> None:
         self._store = store
-        self._ignore = ignore
-        self.known_content = known_content
+        self.ignore = ignore
+        self.known_content: Callable[[bytes], bytes | None] | None = None
         self.on_progress: Callable[[int], None] | None = None
         self.problems: list[ScanProblem] = []
         self.unreadable: set[str] = set()
@@ -161,9 +167,9 @@ class Scanner:
 
     def look(self, folder: FolderHandle, path: str, place: Place, in_skill: bool) -> FolderSight:
         """Sort what an open folder holds, and note what is wrong with its names."""
-        reason = self._ignore.reason
+        reason = self.ignore.reason
         listed = folder.entries()
-        folders = [name for name in listed.folders if reason(name) is None]
+        folders = [name for name in listed.folders if not self.ignore.ignores_folder(name)]
         files = [name for name in listed.files if reason(name) is None]
         links = [name for name in listed.links if reason(name) is None]
         odd = [name for name in listed.special if reason(name) is None]
@@ -173,8 +179,8 @@ class Scanner:
         is_skill = SKILL_MD in files
         skill_md_place = None
         if SKILL_MD in links:
-            target = self._store.resolve(place.child(SKILL_MD))
-            if isinstance(target, Place) and self._store.is_regular(target):
+            target = self._resolve(place.child(SKILL_MD))
+            if target is not None and self._store.is_regular(target):
                 skill_md_place = target
                 is_skill = True
                 links.remove(SKILL_MD)
@@ -262,11 +268,18 @@ class Scanner:
         """Where a link leads, when that is a followed folder and no cycle."""
         if len(chain) >= MOST_LINKS:
             return None
-        target = self._store.resolve(place)
-        if not isinstance(target, Place) or target.root == 0:
+        target = self._resolve(place)
+        if target is None or target.root == 0:
             return None
         top = target.path + "/" if target.path else ""
         if any(above.root == target.root and (above.path + "/").startswith(top) for above in (*chain, place)):
+            return None
+        return target
+
+    def _resolve(self, link: Place) -> Place | None:
+        """Where a link leads, unless that is nowhere, out of bounds or left out."""
+        target = self._store.resolve(link)
+        if not isinstance(target, Place) or is_left_out(self._store, self.ignore, target):
             return None
         return target
 
@@ -333,6 +346,10 @@ class Scanner:
 
     def unreadable_file(self, path: str, name: str, error: OSError) -> None:
         """Note a file that is there and may not be opened."""
+        if error.errno == errno.EFBIG:
+            message = "is too large to be read when the store is scanned; it is served without a hash"
+            self.problems.append(ScanProblem(path, name, "too-large", "warning", message))
+            return
         message = f"cannot be opened ({_why(error)}); mend its permissions"
         self.problems.append(ScanProblem(path, name, "unreadable", "error", message))
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Container
 
+from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import ROOT, RowKind, Visibility
 from skillfs.stores.base import Store
+from skillfs.sync.scan import is_left_out
 
 __all__ = ["refresh_sight"]
 
@@ -19,12 +22,14 @@ _LINK_MESSAGES = {
 }
 
 
-def refresh_sight(connection: sqlite3.Connection, store: Store, catalog: Catalog) -> None:
+def refresh_sight(
+    connection: sqlite3.Connection, store: Store, catalog: Catalog, ignore: IgnoreRules
+) -> None:
     """Resolve every link anew and mark the folders that lead to something visible.
 
-    Links are few, and where one leads can change with any name in the store, so all are judged together.
+    Links are few, and where one leads can change with any name in the store, so all are judged together. Only
+    what is different is written: a check that finds nothing new leaves the index as it is.
     """
-    connection.execute("DELETE FROM problem WHERE code LIKE 'link-%'")
     links = catalog.links()
     resolved: dict[int, str | None] = {}
     faults: list[tuple[int, str, str, str, str]] = []
@@ -38,37 +43,53 @@ def refresh_sight(connection: sqlite3.Connection, store: Store, catalog: Catalog
         else:
             resolved[key] = None
             code = place if isinstance(place, str) else "link-loop"
+            if isinstance(place, Place) and is_left_out(store, ignore, place):
+                code = "link-dangling"
             faults.append((parent, name, code, severity, _LINK_MESSAGES[code]))
-    connection.executemany(
-        "UPDATE entry SET target=?, visible=0 WHERE key=?", [(t, k) for k, t in resolved.items()]
-    )
-    _mark_on_the_way(connection)
+    leading = {ROOT, *(key for (key,) in connection.execute(_ABOVE_SKILLS))}
+    sight = dict.fromkeys(resolved, Visibility.HIDDEN)
     pending = {key: (parent, name) for key, parent, name, _, _ in links if resolved[key] is not None}
     while True:
         # A link can lead to a folder that is seen only because of another link.
-        shown = [
-            (sight, key)
+        shown = {
+            key: seen
             for key, (parent, _) in pending.items()
-            if (sight := _sight_of_link(catalog, parent, resolved[key] or ""))
-        ]
+            if (seen := _sight_of_link(catalog, parent, resolved[key] or "", leading))
+        }
         if not shown:
             break
-        connection.executemany("UPDATE entry SET visible=? WHERE key=?", shown)
-        for _, key in shown:
-            del pending[key]
-        _mark_on_the_way(connection)
-    for parent, name in pending.values():
+        sight.update(shown)
+        for key in shown:
+            parent, _ = pending.pop(key)
+            leading.update(key for (key,) in connection.execute(_UP, (parent,)))
+    for key, (parent, name) in pending.items():
         above = catalog.by_key(parent)
-        if above is not None and above.skill is not None:
+        if above is None or above.skill is None:
+            continue
+        if is_left_out(store, ignore, Place(0, resolved[key] or "")):
+            faults.append((parent, name, "link-dangling", "warning", _LINK_MESSAGES["link-dangling"]))
+        else:
             message = "leads to something that is in no skill, so it is not served; move that into a skill"
             faults.append((parent, name, "link-escapes", "warning", message))
-    connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", faults)
+    connection.executemany(
+        "UPDATE entry SET target=?, visible=? WHERE key=?",
+        [(resolved[k], sight[k], k) for k, _, _, v, t in links if (t, v) != (resolved[k], sight[k])],
+    )
+    _mark_on_the_way(connection, leading)
+    known = connection.execute(
+        "SELECT folder, name, code, severity, message FROM problem WHERE code LIKE 'link-%'"
+    ).fetchall()
+    if sorted(known) != sorted(faults):
+        connection.execute("DELETE FROM problem WHERE code LIKE 'link-%'")
+        connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", faults)
 
 
-def _sight_of_link(catalog: Catalog, parent: int, target: str) -> Visibility:
+def _sight_of_link(catalog: Catalog, parent: int, target: str, leading: Container[int]) -> Visibility:
     """Whether a link is listed: it leads to something visible, and lies in a skill or leads to a folder."""
     row = catalog.by_path(tuple(target.split("/")) if target else ())
-    if row is None or row.kind == RowKind.LINK or not row.visible:
+    if row is None or row.kind == RowKind.LINK:
+        return Visibility.HIDDEN
+    if row.visible != Visibility.IN_SKILL and row.key not in leading:
         return Visibility.HIDDEN
     above = catalog.by_key(parent)
     assert above is not None
@@ -77,15 +98,23 @@ def _sight_of_link(catalog: Catalog, parent: int, target: str) -> Visibility:
     return Visibility.HIDDEN if row.kind == RowKind.FILE else Visibility.ON_THE_WAY
 
 
-def _mark_on_the_way(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        f"""
-        WITH RECURSIVE up (key) AS (
-            SELECT parent FROM entry WHERE kind=1 OR (kind=3 AND visible > 0)
-            UNION SELECT e.parent FROM up JOIN entry e ON e.key=up.key
-        )
-        UPDATE entry SET visible = CASE WHEN key={ROOT} OR key IN up THEN 2 ELSE 0 END
-        WHERE kind=0 AND visible != 1
-          AND visible != CASE WHEN key={ROOT} OR key IN up THEN 2 ELSE 0 END
-        """
+def _mark_on_the_way(connection: sqlite3.Connection, leading: set[int]) -> None:
+    # Constants, not parameters: only then SQLite knows that the partial index serves.
+    now = {key for (key,) in connection.execute("SELECT key FROM entry WHERE visible=2 AND kind=0")}
+    connection.executemany(
+        "UPDATE entry SET visible=0 WHERE key=?", [(key,) for key in sorted(now - leading)]
     )
+    connection.executemany(
+        "UPDATE entry SET visible=2 WHERE key=? AND kind=0 AND visible=0",
+        [(key,) for key in sorted(leading - now)],
+    )
+
+
+_UP = (
+    "WITH RECURSIVE up (key) AS (VALUES (?) UNION "
+    "SELECT e.parent FROM up CROSS JOIN entry e ON e.key=up.key) SELECT key FROM up"
+)
+_ABOVE_SKILLS = (
+    "WITH RECURSIVE up (key) AS (SELECT parent FROM entry WHERE kind=1 UNION "
+    "SELECT e.parent FROM up CROSS JOIN entry e ON e.key=up.key) SELECT key FROM up"
+)

@@ -228,7 +228,7 @@ def test_foreign_urls_are_not_found(value):
         assert str(caught.value) == str(not_found(value))
         with pytest.raises(NotFoundError) as caught:
             parse(value, ROOTS)
-        assert "/srv/skills" not in str(caught.value)
+        assert "/srv/skills/" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_malformed_references(value, reason):
     assert len(message) < 400
 
 
-@pytest.mark.parametrize("rest", ["/../x", "//x", "/./x", "/.", "/x\0", "//", "/pdf/..", "-evil/../x"])
+@pytest.mark.parametrize("rest", ["/../x", "//x", "/./x", "/.", "/x\0", "//", "/pdf/.."])
 @pytest.mark.parametrize("root", ROOTS)
 def test_malformed_below_a_root_never_echoes_the_root(root, rest):
     with pytest.raises(SkillFSError) as caught:
@@ -486,3 +486,19 @@ def test_the_common_path_is_parsed_quickly():
         / 10_000
     )
     assert best < 6e-6
+
+
+@pytest.mark.parametrize(
+    ("value", "echoed"),
+    [
+        ("/srv/../x", "/srv/../x"),  # begins like the root, and is another folder
+        ("/x/s/../y", "/x/s/../y"),
+        ("/s/../x", "/../x"),
+        ("file:///s/../x", "/../x"),
+        ("other::file:///s/../x", "other::/../x"),
+    ],
+)
+def test_a_short_root_is_cut_as_a_component_and_nowhere_else(value, echoed):
+    with pytest.raises(SkillFSError) as caught:
+        parse_ref(value, ("/s", "file:///s"))
+    assert f'"{echoed}"' in str(caught.value) or f'"{echoed.removeprefix("/")}"' in str(caught.value)

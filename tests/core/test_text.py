@@ -15,7 +15,6 @@ from skillfs.core.text import (
     cut_characters,
     cut_lines,
     decode_as,
-    decoded_facts,
     holds_for,
     line_window,
     normal_encoding,
@@ -23,7 +22,7 @@ from skillfs.core.text import (
     take_characters,
     take_lines,
 )
-from skillfs.core.textfacts import GRID_STEP, TextFacts, TextScanner, scan_text
+from skillfs.core.textfacts import GRID_STEP, TextFacts, TextScanner, decoded_facts, scan_text
 from skillfs.errors import ChangedError, InvalidArgumentError, NotTextError, TooLargeError
 
 any_text = st.text(

@@ -246,6 +246,16 @@ def test_find(run: Callable[..., Done], patterns: list[str], found: list[str]) -
     assert listed.code == done.code
 
 
+def test_find_looks_no_entry_up_to_print_its_path(
+    run: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = run("find").out
+    looked_up = []
+    monkeypatch.setattr(SkillFileSystem, "entry", lambda _, ref: looked_up.append(ref))
+    assert run("find").out == paths
+    assert looked_up == []
+
+
 def test_find_lists_everything_in_a_form_that_can_be_passed_back(run: Callable[..., Done]) -> None:
     paths = run("find").out.splitlines()
     assert len(paths) == len(set(paths)) == 11 + 7  # files and folders
@@ -502,7 +512,9 @@ def test_a_store_with_an_equals_sign(
 
 
 def test_base_ignore_and_follow(run: Callable[..., Done], store: Path, tmp_path: Path) -> None:
-    assert run("--base", "pdf/forms", "find").out.splitlines() == ["pdf/forms", "pdf/forms/SKILL.md"]
+    found = ["pdf", "pdf/forms", "pdf/forms/SKILL.md"]
+    assert run("--base", "pdf/forms", "find").out.splitlines() == found
+    assert [entry["path"] for entry in run("--base", "pdf/forms", "find", "--json").json] == found
     assert run("--base", "pdf/forms", "cat", "pdf/SKILL.md").code == 2
     assert run("--base", "pdf/forms", "--base", "/8004", "skills").out.count("\n") == 2
     assert run("--base", "nowhere", "skills").err.startswith("skillfs: not_found: ")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +20,9 @@ from typing import TypeAlias
 
 import pytest
 
-from skillfs.errors import InvalidArgumentError
+from skillfs.core.textfacts import scan_text
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.index import database as database_module
 from skillfs.index.database import Database, IndexWarning
 from skillfs.index.schema import APPLICATION_ID
 from skillfs.sync.engine import Engine
@@ -98,6 +102,8 @@ def everything_works(engine: Engine, root: Path, before: dict[str, bytes]) -> No
     """A caller who knows of no damage gets what is true."""
     engine.sync()
     assert engine.query(lambda: uuids(engine)) == before
+    for n in range(4, 40):
+        assert len(engine.query(lambda n=n: engine.catalog.skill_keys(f"s{n}"))) == 1  # type: ignore[misc]
     write(root, {"s1/new.md": "new\n"})
     engine.sync()
     engine.query(lambda: check(engine, root))
@@ -276,6 +282,57 @@ def test_disk_full(root: Path, index: Path) -> None:
     check(engine, root)
 
 
+def test_what_may_pass_is_no_reason_to_leave_the_disk(root: Path, index: Path) -> None:
+    """A thread that cannot open its connection, for too many files are open, fails; the index stays."""
+    write(root, skills(2))
+    engine = make_engine(root, index)
+    engine.sync()
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            engine.query(lambda: engine.catalog.by_path(("s0",)))
+        except BaseException as error:
+            failures.append(error)
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert failures == []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 200), limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [type(error) for error in failures] == [StoreUnavailableError]
+    assert not engine.database.in_memory
+    engine.sync()
+    check(engine, root)
+
+
+def test_nothing_written_is_nothing_committed(index: Path) -> None:
+    database = Database(index)
+    with database.write() as connection:
+        connection.execute("INSERT INTO facts.meta VALUES ('stamp', 1)")
+    stamp = database.read("SELECT value FROM facts.meta WHERE name='stamp'")
+    with database.write() as connection:
+        connection.execute("SELECT * FROM entry")
+    assert database.read("SELECT value FROM facts.meta WHERE name='stamp'") == stamp
+    with database.write() as connection:
+        connection.execute("DELETE FROM entry WHERE key=1")
+        connection.execute("INSERT INTO problem VALUES (1, '', '', '', '')")
+    assert database.read("SELECT value FROM facts.meta WHERE name='stamp'") == [(stamp[0][0] + 1,)]
+
+
 def test_files_are_private(root: Path, index: Path) -> None:
     write(root, skills(1))
     engine = make_engine(root, index)
@@ -302,6 +359,7 @@ def test_threads_share_an_index(root: Path, index: Path, memory: bool) -> None:
     write(root, skills(20))
     engine = make_engine(root, None if memory else index)
     engine.sync()
+    facts = scan_text(b"x")
     failures: list[BaseException] = []
     until = time.monotonic() + 1.5
 
@@ -319,7 +377,8 @@ def test_threads_share_an_index(root: Path, index: Path, memory: bool) -> None:
                     assert row.id is not None
                     assert engine.catalog.by_id(row.id) is not None
                     engine.journal.since(engine.journal.revision() - 3)
-                    engine.keep_sha256(row, b"s" * 32)
+                    engine.keep_text_facts(row, b"m" * 16, facts)
+                    engine.flush()
         except BaseException as error:
             failures.append(error)
 
@@ -449,6 +508,50 @@ def test_forks_beside_readers(root: Path, index: Path) -> None:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forks_at_once_and_beside_a_long_writer(
+    root: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread lets go what is held for another's fork, and no fork waits for a writer without end."""
+    monkeypatch.setattr(database_module, "MOST_FORK_SECONDS", 0.3)
+    write(root, skills(1))
+    engine = make_engine(root, index)
+    engine.sync()
+    release, holding = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with engine.database.write():
+            holding.set()
+            release.wait(30)
+
+    def fork() -> None:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    forking = [threading.Thread(target=fork) for _ in range(3)]
+    for thread in forking:
+        thread.start()
+    for thread in forking:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in forking)
+    writer = threading.Thread(target=hold)
+    writer.start()
+    holding.wait(30)
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert time.monotonic() - began < 20
+    release.set()
+    writer.join()
+    engine.sync()
+    check(engine, root)
 
 
 KILLED = """

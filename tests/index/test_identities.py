@@ -81,14 +81,19 @@ def test_taken_number_is_kept(connection: sqlite3.Connection) -> None:
     assert at(connection, 2.0).born("b") == (uuid_, number + 3)
 
 
-def test_another_namespace_begins_anew(connection: sqlite3.Connection) -> None:
-    assert Identities.namespace_of(connection) is None
-    at(connection).born("a")
-    at(connection).left("a")
-    assert Identities.namespace_of(connection) == NAMESPACE.uuid
+def test_another_namespace_has_records_of_its_own(connection: sqlite3.Connection) -> None:
+    """A store that is opened once by another identity forgets nothing of its own."""
+    moved, number = at(connection).born("a")
+    identities = at(connection)
+    identities.left("a")
+    identities.arrived("b", moved, number)
     other = Namespace(uuid.uuid5(NAMESPACE.uuid, "other"))
     assert at(connection, namespace=other).born("a")[0] == other.uuid_of("a")
-    assert Identities.namespace_of(connection) == other.uuid
+    assert at(connection, namespace=other).born("b")[0] == other.uuid_of("b")
+    at(connection, namespace=other).left("b")
+    assert at(connection, namespace=other).born("b")[0] == other.uuid_of("b", 2)
+    assert at(connection).born("a")[0] == NAMESPACE.uuid_of("a", 2)
+    assert at(connection).born("b")[0] == moved
 
 
 PATHS = st.sampled_from("abcd")

@@ -101,3 +101,21 @@ def test_rebuilt_index_never_counts_through_old_numbers(database: Database, jour
 
 def test_revision_is_an_exact_number_in_json(journal: Journal) -> None:
     assert journal.revision() < 2**53
+
+
+def test_a_new_log_repeats_neither_revision_nor_stamp(database: Database, journal: Journal) -> None:
+    ahead = journal.revision() + 10**9
+    for name in ("stamp", "revision"):
+        with database.write() as connection:
+            connection.execute("UPDATE facts.meta SET value=? WHERE name=?", (ahead, name))
+        with database.write() as connection:
+            assert Journal.begin(connection) > ahead
+        ((stamp,),) = database.read("SELECT value FROM facts.meta WHERE name='stamp'")
+        assert stamp > ahead
+        ahead += 10**9
+
+
+def test_a_revision_without_items(database: Database, journal: Journal) -> None:
+    start = journal.revision()
+    assert append(database) == start + 1
+    assert journal.since(start) == (start + 1, False, [])

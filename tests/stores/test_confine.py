@@ -412,7 +412,7 @@ def test_a_fifo_is_refused_at_once_and_left_alone(confined: Opener, tmp_path: Pa
         assert _errno(lambda: confined.file(fd, "pipe.md")) == errno.ENOENT
         assert _errno(lambda: confined.folder(fd, "pipe.md")) == errno.ENOTDIR
         assert stat.S_ISFIFO(confined.stat(fd, "pipe.md").st_mode)
-        assert time.perf_counter() - began < 0.05
+        assert time.perf_counter() - began < 5  # it would wait for ever
         # No reader was left behind, for whom a writer would write in vain.
         assert _errno(lambda: os.open(tmp_path / "pipe.md", os.O_WRONLY | os.O_NONBLOCK)) == errno.ENXIO
 
@@ -555,7 +555,7 @@ def test_a_file_under_a_lease_is_not_waited_for(confined: Opener, tmp_path: Path
         began = time.perf_counter()
         with pytest.raises(BlockingIOError):
             confined.file(fd, "f.md")
-        assert time.perf_counter() - began < 0.5
+        assert time.perf_counter() - began < 10  # a lease is waited for 45 seconds
 
 
 def test_openat2_tries_again_when_the_kernel_asks_for_it(tmp_path: Path) -> None:
@@ -718,16 +718,16 @@ def test_nothing_leaks_while_links_are_swapped_in(confined: Opener, swapper: Swa
         assert (found.st_dev, found.st_ino) not in swapper.outside_ids
 
     with _root(swapper.root) as root_fd, swapper:
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < 3 or (passed < 30 and outcomes["ELOOP"] == 0):
             for name in FILES:
                 attempt(lambda name=name: check_file(name))
                 attempt(lambda name=name: check_stat(name))
             attempt(lambda: check_folder("skill/refs"))
-    assert outcomes["read"] > 1000, outcomes
+    assert outcomes["read"] > 100, outcomes
     assert outcomes["ELOOP"] > 0, outcomes
     assert outcomes.keys() <= {"read", "ELOOP", "ENOENT", "ENOTDIR", "EXDEV"}
-    assert min(swapper.swaps.values()) > 100, swapper.swaps
+    assert min(swapper.swaps.values()) > 20, swapper.swaps
     assert {name: swapper.content(name) for name in FILES} == contents
 
 
@@ -745,7 +745,7 @@ def test_the_race_catches_a_reader_that_checks_the_path_and_then_opens_it(swappe
             return False
 
     with swapper:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         leaked = False
         while not leaked and time.monotonic() < end:
             leaked = any(leaks(name) for name in FILES)

@@ -9,7 +9,8 @@ import os
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-IGNORED = (".git", "node_modules", "*.pyc", "*~", ".env", "*.pem")
+IGNORED = (".git", "node_modules", "*.pyc", "*~")
+SECRETS = (".env", "*.pem")
 
 
 class Shown(NamedTuple):
@@ -29,8 +30,9 @@ def visible(root: str) -> dict[str, Shown]:
     links: list[str] = []
     for at, inner, others in os.walk(root):
         where = _below(root, at)
-        names = [n for n in (*inner, *others) if _is_served(n)]
-        full = {n: os.path.join(at, n) for n in names}
+        full = {n: os.path.join(at, n) for n in (*inner, *others)}
+        names = [n for n in full if _is_served(full[n])]
+        full = {n: full[n] for n in names}
         inner[:] = [n for n in inner if n in full and not os.path.islink(full[n])]
         links += [
             f"{where}/{n}".lstrip("/")
@@ -79,14 +81,23 @@ def visible(root: str) -> dict[str, Shown]:
             return shown
 
 
-def _is_served(name: str) -> bool:
-    return not any(fnmatchcase(name, p) for p in IGNORED) and name.isprintable()
+def _is_served(path: str) -> bool:
+    is_folder = os.path.isdir(path) and not os.path.islink(path)
+    name = os.path.basename(path)
+    ignored = IGNORED if is_folder else IGNORED + SECRETS
+    return not any(fnmatchcase(name, p) for p in ignored) and name.isprintable()
 
 
 def _is_marker(root: str, path: str) -> bool:
     if os.path.basename(path) != "SKILL.md" or not os.path.isfile(path):
         return False
-    return not os.path.islink(path) or _leads_to(root, path) is not None
+    if not os.path.islink(path):
+        return True
+    target = _leads_to(root, path)
+    if target is None:
+        return False
+    inside = target.split("/")
+    return all(_is_served(os.path.join(root, *inside[:depth])) for depth in range(1, len(inside) + 1))
 
 
 def _leads_to(root: str, path: str) -> str | None:

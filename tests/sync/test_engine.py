@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import shutil
 import socket
@@ -14,10 +16,14 @@ import pytest
 
 from skillfs.core.digest import Namespace, id_of_uuid, xxh3
 from skillfs.core.model import Place
-from skillfs.errors import StoreUnavailableError
+from skillfs.core.textfacts import scan_text
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.index.catalog import Catalog
 from skillfs.index.identities import REMEMBERED_SECONDS
-from skillfs.index.rows import ROOT, RowKind, Visibility
+from skillfs.index.rows import ROOT, Row, RowKind, Visibility
+from skillfs.stores.base import Store
 from skillfs.stores.local import LocalFolder, LocalStore
+from skillfs.sync import engine as engine_module
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from tests.conftest import skill_md, write
@@ -478,6 +484,13 @@ def test_followed_folders_are_entries_of_their_own(followed: tuple[Engine, Path]
     for scope in ("", "linked", "pdf", "linked/x"):
         write(outside, {"one/x/y.md": f"for {scope!r}\n", f"one/x/{scope.replace('/', '-')}.md": "new\n"})
         engine.sync(scope)
+        new = make_engine(root, follow=[outside])
+        new.sync()
+        found = shown(engine)
+        for path, one in shown(new).items():
+            if f"{path}/".startswith(f"{scope}/" if scope else ""):
+                assert found[path] == one
+        engine.sync()
         check_followed(engine, root, outside)
     settle(engine)
 
@@ -599,6 +612,18 @@ before = shown(engine)
 for name in ("pdf/refs/x.md", "pdf/SKILL.md"):
     (root / name).chmod(0)
 engine.sync()
+import time
+from skillfs.sync.gather import find_dirty
+time.sleep(0.025)
+engine.sync()
+stamp = engine.database.read("SELECT value FROM facts.meta WHERE name='stamp'")
+for again in range(3):
+    engine.sync()
+    engine.look_again("pdf/refs")
+    engine.look_again("pdf")
+assert engine.database.read("SELECT value FROM facts.meta WHERE name='stamp'") == stamp
+assert find_dirty(engine.store, engine.catalog) == set()
+assert find_dirty(engine.store, engine.catalog, engine.catalog.by_path(("pdf",))) == set()
 assert shown(engine).keys() == before.keys()
 assert shown(engine)["pdf/refs/x.md"].content is None
 found = {p: c for p, c, _ in problems(engine)}
@@ -921,7 +946,8 @@ def test_index_of_another_view_is_rebuilt(
     from skillfs.index.database import Database
 
     write(root, SKILL)
-    make_engine(root, tmp_path / "index.sqlite").sync()
+    first = make_engine(root, tmp_path / "index.sqlite")
+    first.sync()
     wanted = change({})
     namespace = Namespace(NAMESPACE)
     if "namespace" in wanted:
@@ -934,3 +960,206 @@ def test_index_of_another_view_is_rebuilt(
     assert ("pdf/refs/y.md" in shown(engine)) == ("ignore" not in wanted)
     for path, uuid_ in uuids(engine).items():
         assert uuid_ == namespace.uuid_of(path)
+    # It has been taken over: who had it neither serves what another sees nor takes it back.
+    for call in (
+        first.sync,
+        lambda: first.look_again("pdf"),
+        lambda: first._apply({"pdf"}, sure=True),
+        lambda: first.query(lambda: first.catalog.by_path(("pdf",))),
+        lambda: first.query(lambda: first.catalog.subtree(ROOT)),
+        lambda: first.query(first.journal.revision),
+    ):
+        with pytest.raises(InvalidArgumentError, match="own index"):
+            call()
+    engine.sync()
+    engine.query(lambda: engine.catalog.by_path(("pdf",)))
+
+
+# -- no more work than there is ----------------------------------------------------------------------------
+
+
+def stamp_of(engine: Engine) -> int:
+    return int(engine.database.read("SELECT value FROM facts.meta WHERE name='stamp'")[0][0])
+
+
+def test_what_is_no_difference_is_not_written(engine: Engine, root: Path) -> None:
+    (root / "pdf/alias.md").symlink_to("refs/x.md")
+    (root / "pdf/lost.md").symlink_to("nothing")
+    (root / "on/the/way").mkdir(parents=True)
+    write(root, {"on/the/way/s/SKILL.md": skill_md("s")})
+    engine.sync()
+    settle(engine)
+    stamp, revision = stamp_of(engine), engine.journal.revision()
+    for folder in ("", "pdf", "pdf/refs", "on", "on/the/way"):
+        engine.look_again(folder)
+    engine._apply_everywhere({"", "pdf", "pdf/refs", "on"})
+    assert (stamp_of(engine), engine.journal.revision()) == (stamp, revision)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "pdf/alias.md").symlink_to("refs/x.md"),
+        lambda root: (root / "pdf/old.md").unlink(),
+        lambda root: ((root / "pdf/old.md").unlink(), (root / "pdf/old.md").symlink_to("refs/x.md")),
+        lambda root: (root / "pdf/refs/y.md").unlink(),
+    ],
+    ids=["new", "gone", "turned", "target gone"],
+)
+def test_links_raise_the_revision(engine: Engine, root: Path, change: Callable[[Path], object]) -> None:
+    (root / "pdf/old.md").symlink_to("refs/y.md")
+    engine.sync()
+    settle(engine)
+    before = engine.journal.revision()
+    change(root)
+    engine.sync()
+    now, reset, items = engine.journal.since(before)
+    assert now == before + 1
+    assert not reset
+    assert all(item.kind == "removed" and item.path == "pdf/refs/y.md" for item in items)
+    check(engine, root)
+
+
+def test_hidden_links_raise_nothing(engine: Engine, root: Path) -> None:
+    before = engine.journal.revision()
+    (root / "pdf/lost.md").symlink_to("nothing")
+    engine.sync()
+    assert engine.journal.revision() == before
+    check(engine, root)
+
+
+def checks_of(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The scopes of all looks for differences, None for the whole store."""
+    scopes: list[object] = []
+
+    def noted(store: Store, catalog: Catalog, scope: Row | None = None) -> set[str]:
+        scopes.append(None if scope is None else scope.path)
+        return find_dirty(store, catalog, scope)
+
+    monkeypatch.setattr(engine_module, "find_dirty", noted)
+    return scopes
+
+
+def test_copies_and_links_need_no_look_at_the_whole_store(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {"pdf/refs/empty.md": ""})
+    engine.sync()
+    settle(engine)
+    scopes = checks_of(monkeypatch)
+    write(root, {"pdf/new/copy.md": "x\n", "pdf/new/empty.md": "", "pdf/copy.md": "y\n"})
+    (root / "pdf/alias.md").symlink_to("copy.md")
+    (root / "pdf/empty/folder").mkdir(parents=True)
+    engine.look_again("pdf")
+    assert scopes == []
+    check(engine, root)
+    (root / "pdf/alias.md").unlink()
+    engine.look_again("pdf")
+    assert scopes == []
+    check(engine, root)
+
+
+@pytest.mark.parametrize("content", ["x\n", ""], ids=["unique", "empty"])
+def test_a_file_that_moved_into_a_folder_keeps_its_uuid_beside_copies(
+    engine: Engine, root: Path, content: str
+) -> None:
+    write(root, {"other/SKILL.md": skill_md("other"), "other/was.md": content, "other/like.md": content})
+    engine.sync()
+    settle(engine)
+    before = uuid_at(engine, "other/was.md")
+    (root / "other/was.md").rename(root / "pdf/is.md")
+    engine.look_again("pdf")
+    assert uuid_at(engine, "pdf/is.md") == before
+    synced(engine, root)
+
+
+def test_an_empty_folder_that_moved_keeps_its_uuid(engine: Engine, root: Path) -> None:
+    write(root, {"other/SKILL.md": skill_md("other")})
+    (root / "other/was/in").mkdir(parents=True)
+    engine.sync()
+    settle(engine)
+    before = uuid_at(engine, "other/was/in")
+    (root / "other/was").rename(root / "pdf/is")
+    engine.look_again("pdf")
+    assert uuid_at(engine, "pdf/is/in") == before
+    synced(engine, root)
+
+
+def test_bytes_of_files_move_no_sight(engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skillfs.sync import apply as apply_module
+
+    settle(engine)
+    monkeypatch.setattr(apply_module, "refresh_sight", lambda *_: pytest.fail("not needed"))
+    write(root, {"pdf/refs/x.md": "edited\n", "pdf/refs/new.md": "new\n"})
+    engine.look_again("pdf/refs")
+    check(engine, root)
+    assert uuid_at(engine, "pdf/refs/new.md") is not None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT key FROM entry WHERE visible=2 AND kind=0",
+        "SELECT key, parent, name, visible, target FROM entry WHERE kind = 3",
+        "SELECT parent FROM entry WHERE kind=1",
+        "SELECT parent, name FROM entry WHERE kind=2 AND content IS NULL",
+    ],
+)
+def test_no_pass_over_all_entries(engine: Engine, query: str) -> None:
+    plan = [row[3] for row in engine.database.read(f"EXPLAIN QUERY PLAN {query}")]
+    assert plan
+    assert all("USING" in step and "INDEX entry_" in step for step in plan)
+
+
+def test_listings_that_wait_for_one_check_do_not_check_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(engine)
+    engine._checked.clear()
+    scopes = checks_of(monkeypatch)
+    threads = [threading.Thread(target=engine.ensure_fresh, args=("", 3600)) for _ in range(6)]
+    with engine._lock:
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert scopes == [None]
+
+
+def test_building_is_no_measure_of_a_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(root, SKILL)
+    made = make_engine(root)
+    build = made._build
+    monkeypatch.setattr(made, "_build", lambda progress: (time.sleep(0.3), build(progress))[1])
+    made.sync()
+    write(root, {"new/SKILL.md": skill_md("new")})
+    made.ensure_fresh("", 0.1)
+    assert uuid_at(made, "new") is not None
+
+
+def test_an_error_of_the_program_is_no_damage(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.database, "recovering", lambda *_: pytest.fail("taken for damage"))
+    with pytest.raises(KeyError):
+        engine.query(lambda: {}["key"])
+
+
+def test_engines_leave_nothing_behind(root: Path, tmp_path: Path) -> None:
+    write(root, SKILL)
+    before = len(engine_module._engines)
+    made = make_engine(root, tmp_path / "index.sqlite")
+    made.sync()
+    assert len(engine_module._engines) == before + 1
+    row = made.catalog.by_path(("pdf", "SKILL.md"))
+    assert row is not None
+    made.keep_text_facts(row, b"m" * 16, scan_text(b"text"))
+    engine_module._flush_all()
+    again = made.catalog.by_path(("pdf", "SKILL.md"))
+    assert again is not None
+    assert again.text is not None
+    calls = atexit._ncallbacks()
+    more = [make_engine(root) for _ in range(5)]
+    assert atexit._ncallbacks() == calls
+    del made, more
+    gc.collect()
+    assert len(engine_module._engines) <= before
