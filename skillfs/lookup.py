@@ -39,6 +39,7 @@ from skillfs.errors import (
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.sync.engine import Engine
+from skillfs.sync.reconcile import parents_of
 from skillfs.sync.scan import SKILL_MD, is_left_out
 
 __all__ = ["Access", "Asked", "Lookup"]
@@ -151,6 +152,10 @@ class Lookup:
         paths = []
         for asked in bases:
             row = self._see(asked, access)
+            if asked.linked(row):
+                raise InvalidArgumentError(
+                    f"the base path {quoted(asked.shown)} leads through a link; pass the folder itself"
+                )
             if row.kind == RowKind.FILE:
                 raise IsFileError(
                     f"the base path {quoted(asked.shown)} names a file; pass a skill's folder, or one above"
@@ -166,6 +171,8 @@ class Lookup:
         except SkillFSError:
             # Nothing is there to be seen, but what went away from there is still to be told as removed.
             return ref.path if isinstance(ref, PathRef) else None
+        if isinstance(ref, PathRef) and Asked(ref, "").linked(row):
+            return ref.path  # a link took its place: the base stays that path, whatever it leads to
         return row.path if row.kind != RowKind.FILE and self._holds_skills(row) else None
 
     def _holds_skills(self, row: Row) -> bool:
@@ -502,6 +509,10 @@ class Lookup:
             looked: Folders that were looked at already. What still contradicts the row goes on changing, or
                 may not be looked at, and the row is the latest that is known.
         """
+        if row.place.path != row.path or row.place.root:
+            folder = self._turned_link(row)
+            if folder is not None and folder not in looked:
+                return folder
         folder = self._stale_skill(row)
         if folder is not None and folder not in looked:
             return folder
@@ -511,6 +522,16 @@ class Lookup:
             if folder not in looked:
                 return folder
         return None
+
+    def _turned_link(self, row: Row) -> str | None:
+        """Of what lies behind a link: the folder of that link, when it is gone or leads elsewhere now."""
+        store = self.engine.store
+        if store.resolve(Place(0, row.path)) == row.place:
+            return None
+        for path in (*reversed(parents_of(row.path)), row.path):
+            if store.is_regular(Place(0, path)) is not False or store.state(Place(0, path)) is None:
+                return path.rpartition("/")[0]
+        return row.path.rpartition("/")[0]
 
     def _stale_skill(self, row: Row) -> str | None:
         """Whether the enclosing skill is still the nearest folder at or above with a `SKILL.md`."""

@@ -21,6 +21,7 @@ from skillfs.core.digest import sha256 as sha256_of
 from skillfs.core.digest import uuid_text, xxh3, xxh3_of_blocks
 from skillfs.core.refs import HashRef
 from skillfs.core.text import (
+    HOLD_LIMIT,
     character_window,
     check_hold_limit,
     cut_characters,
@@ -227,6 +228,12 @@ class Reader:
                         self._engine.look_again(row.path.rpartition("/")[0])
                         continue
                     _check_content(asked, handle)
+                    if close and handle.state.size <= HOLD_LIMIT:
+                        # It may be being written: hash and text are to come from one and the same reading.
+                        result = work(row, _Held(handle))
+                        if handle.unchanged():
+                            return result
+                        continue
                 result = work(row, handle)
                 if handle.unchanged():
                     keep = not close
@@ -282,6 +289,36 @@ class Reader:
         return _Facts(
             text.md5, TextFacts(text.encoding, text.characters, text.lines, text.reason, text.reason_at, grid)
         )
+
+
+class _Held:
+    """A file that was read whole, once; see `Handle`."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.state = handle.state
+        self._handle = handle
+        self._data = _bytes(handle, 0, handle.state.size)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def blocks(self) -> Iterator[bytes]:
+        yield self._data
+
+    def unchanged(self) -> bool:
+        return self._handle.unchanged()
+
+    def settled(self) -> FileState:
+        return self._handle.settled()
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class StoreFile(io.RawIOBase):

@@ -849,3 +849,38 @@ def test_a_root_that_was_replaced_is_noticed_by_every_reading(store: Path, open_
     assert error_of(lambda: fs.get_content("a/refs/x.md")).code == "unavailable"
     store.with_name("away").rename(store)
     assert fs.get_content("a/refs/x.md").text == "of another store 2"
+
+
+def test_a_base_that_becomes_a_link_is_not_widened(store: Path, open_fs: Open) -> None:
+    confined, free = open_fs(base_paths=["a"]), open_fs()
+    assert confined.exists("a/refs/x.md")
+    (store / "a").rename(store / "was-a")
+    (store / "a").symlink_to(".")
+    for fs in (confined, free):
+        fs.sync()
+    assert confined.find("") == []
+    assert not confined.exists("b/x.md")
+    assert not confined.exists("a/b/x.md")
+    assert error_of(lambda: free.get_content("b/x.md", base_paths=["a"])).code == "invalid_argument"
+    assert error_of(lambda: open_fs(base_paths=["a"])).code == "invalid_argument"
+
+
+def test_a_link_that_turned_is_noticed_at_once(root: Path, tmp_path: Path, open_fs: Open) -> None:
+    write(root, {"s/one.md": skill_md("one"), "s/two.md": skill_md("two")})
+    (root / "s/SKILL.md").symlink_to("one.md")
+    outside = write(tmp_path / "outside", {"o.md": "first", "other/o.md": "second"})
+    (root / "s/x").symlink_to(outside)
+    time.sleep(0.05)  # signatures of files younger than that are not trusted anyway
+    fs = open_fs(follow=[outside], max_age=3600)
+    assert fs.get_content("s/SKILL.md").text == skill_md("one")
+    assert fs.cat_file("s/x/o.md") == b"first"
+    (root / "s/x").unlink()
+    (root / "s/x").symlink_to(outside / "other")
+    assert fs.cat_file("s/x/o.md") == b"second"
+    (root / "s/x").unlink()
+    assert error_of(lambda: fs.cat_file("s/x/o.md")).code == "not_found"
+    (root / "s/SKILL.md").unlink()
+    (root / "s/SKILL.md").symlink_to("two.md")
+    assert fs.get_content("s/SKILL.md").text == skill_md("two")
+    (root / "s/SKILL.md").unlink()
+    assert error_of(lambda: fs.get_content("s/SKILL.md")).code == "not_found"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -629,3 +630,33 @@ def test_what_may_not_be_read_is_unreadable_and_stays(tmp_path: Path) -> None:
     finally:
         subprocess.run(["chmod", "-R", "u+rwX", str(folder)], check=True)
         subprocess.run(["rm", "-r", str(folder)], check=True)
+
+
+def test_text_and_hash_are_of_one_reading_while_a_file_is_written(root: Path, open_fs: Open) -> None:
+    """A write stamps the file when it begins: while it lasts, equal signatures prove nothing."""
+    size = 3 << 20
+    write(root, {"s/SKILL.md": skill_md("s"), "s/big.txt": b"a" * size})
+    fs = open_fs()
+    stop = threading.Event()
+
+    def rewrite() -> None:
+        with (root / "s/big.txt").open("r+b") as file:
+            for character in itertools.cycle(b"bcdefg"):
+                if stop.is_set():
+                    return
+                file.seek(0)
+                file.write(bytes([character]) * size)
+                file.flush()
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        for _ in range(60):
+            try:
+                page = fs.get_content("s/big.txt")
+            except ChangedError:
+                continue
+            assert hashlib.md5(page.text.encode()).hexdigest() == page.hash
+    finally:
+        stop.set()
+        writer.join()
