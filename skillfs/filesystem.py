@@ -102,7 +102,7 @@ class SkillFileSystem(FsspecFace):
                 f"a local store takes no option {quoted(next(iter(target_options)))}; leave it away"
             )
         where = store_argument(store, fo, target_protocol)
-        if isinstance(max_age, bool) or not isinstance(max_age, int | float) or not max_age >= 0:
+        if isinstance(max_age, bool) or not isinstance(max_age, int | float) or not 0 <= max_age < 1e300:
             raise InvalidArgumentError(f"max_age is {quoted(max_age)}; pass seconds, 0 or more")
         self.max_age = float(max_age)
         self._engine = open_engine(where, index=index, store_id=store_id, ignore=ignore, follow=follow)

@@ -32,7 +32,7 @@ from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Asked, Lookup
-from skillfs.reading import OpenFile, Reader, sequence_of
+from skillfs.reading import OpenFile, Reader, check_count, sequence_of
 from skillfs.stores.base import FileState
 from skillfs.sync.engine import Engine
 
@@ -134,8 +134,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         **kwargs: Any,
     ) -> Any:
         """Every file below a path in one query; links to folders are not descended into."""
-        if maxdepth is not None and maxdepth < 1:
-            raise InvalidArgumentError("maxdepth must be at least 1")
+        if maxdepth is not None:
+            check_count("maxdepth", maxdepth, 1)
         access = self._lookup.access()
         asked = self._lookup.ask_path(path)
         name = _name(asked)
@@ -178,8 +178,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             detail: Whether folders and files are mappings of name to info instead of lists of names.
             **kwargs: Ignored.
         """
-        if maxdepth is not None and maxdepth < 1:
-            raise InvalidArgumentError("maxdepth must be at least 1")
+        if maxdepth is not None:
+            check_count("maxdepth", maxdepth, 1)
         path = self._strip_protocol(path)
         try:
             asked = self._lookup.ask_path(path)

@@ -68,9 +68,9 @@ def open_engine(
 ) -> Engine:
     """The engine for a store and an index: the one that is open in this process already, or a new one."""
     rules = IgnoreRules(ignore)
-    if isinstance(follow, str | os.PathLike):
-        raise InvalidArgumentError("follow takes a list of folders, not one")
-    local = LocalStore(store, follow)
+    if isinstance(follow, str | bytes | os.PathLike) or not isinstance(follow, Sequence):
+        raise InvalidArgumentError(f"follow takes a list of folders, not {quoted(follow)}")
+    local = LocalStore(store, [_path_text(folder, "follow") for folder in follow])
     namespace = store_namespace(local, store_id)
     path = _index_path(local, index, rules)
     key = (os.getpid(), local.url, str(path), namespace, rules.extra, local.followed)
@@ -94,15 +94,26 @@ def store_argument(store: object, fo: object, target_protocol: str | None) -> st
         raise InvalidArgumentError("store and fo name two stores; pass one of them")
     if store is None:
         raise InvalidArgumentError("which store? pass the folder that holds the skill folders")
-    if not isinstance(store, str | os.PathLike):
-        raise InvalidArgumentError(f"store must be a folder's path, not {quoted(store)}")
     if target_protocol not in (None, "file", "local"):
         raise InvalidArgumentError(
             f"stores over {quoted(target_protocol)} are not supported; only local folders are"
         )
-    text = os.fspath(store)
-    if not isinstance(text, str):
-        raise InvalidArgumentError("store must be a folder's path as text, not bytes")
+    return _path_text(store, "store")
+
+
+def _path_text(value: object, argument: str) -> str:
+    """A path that a caller gave, as text that the system can take.
+
+    Raises:
+        InvalidArgumentError: It is none; naming the argument.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgumentError(f"{argument} is {quoted(value)}; pass a path, as text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{argument} is {quoted(text)}, which is not valid Unicode") from None
     return text
 
 
@@ -161,11 +172,7 @@ def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: 
         # Another ignore list or another set of followed folders shows another store: it has its own index.
         identity = json.dumps([store.url, rules.extra, store.followed])
         return _private_folder() / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
-    if not isinstance(index, str | os.PathLike):
-        raise InvalidArgumentError(f'index must be a path or ":memory:", not {quoted(index)}')
-    text = os.fspath(index)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgumentError(f'index is {quoted(text)}; pass the path of a file, or ":memory:"')
+    text = _path_text(index, "index")
     if text == ":memory:":
         return None
     path = Path(os.path.realpath(os.path.expanduser(text)))

@@ -132,8 +132,11 @@ def test_a_link_out_of_the_base_paths(store: Path, open_fs: Open) -> None:
     assert code_of(lambda: fs.get_content("a/to-b")) == "not_found"
     assert code_of(lambda: open_fs().get_content("a/to-b", base_paths=["a"])) == "not_found"
     assert "a/to-b" not in fs.find("")
-    assert open_fs().get_content("top-b/y.md", base_paths=["top-b"]).text == "y\n"
-    assert open_fs().get_content("b/y.md", base_paths=["top-b"]).text == "y\n"
+    # A base given as a path stays that path, and no skill lies at or below a link.
+    for path in ("top-b/y.md", "b/y.md"):
+        assert (
+            code_of(lambda path=path: open_fs().get_content(path, base_paths=["top-b"])) == "invalid_argument"
+        )
     assert code_of(lambda: open_fs().get_content("a/to-b", base_paths=["b"])) == "not_found"
 
 

@@ -593,3 +593,20 @@ def test_a_listing_above_the_base_paths_looks_at_the_ways_to_them(root: Path, op
     assert fs.find("") == ["g/a/SKILL.md", "o/m/i/SKILL.md"]
     assert fs.find("", maxdepth=2, withdirs=True) == ["g", "g/a", "o", "o/m"]
     assert [top for top, _, _ in fs.walk("")] == ["", "g", "g/a", "o", "o/m", "o/m/i"]
+
+
+@pytest.mark.parametrize("depth", [2**31, 2**63, 10**30])
+def test_any_depth_is_deep_enough(root: Path, open_fs: Callable[..., SkillFileSystem], depth: int) -> None:
+    fs = open_fs()
+    write(root, {"a/SKILL.md": skill_md(), "a/b/c.md": "c"})
+    fs.sync()
+    assert fs.find("", maxdepth=depth) == fs.find("")
+    assert fs.skill_tree("/", depth=depth).total == fs.skill_tree("/").total
+
+
+@pytest.mark.parametrize("depth", [0, -1, True, 1.5, "2"])
+def test_malformed_depths_are_refused(open_fs: Callable[..., SkillFileSystem], depth: object) -> None:
+    fs = open_fs()
+    for call in (lambda: fs.find("", maxdepth=depth), lambda: list(fs.walk("", maxdepth=depth))):
+        with pytest.raises(InvalidArgumentError, match="maxdepth"):
+            call()

@@ -278,3 +278,36 @@ def test_an_index_inside_a_skill_is_refused(root: Path) -> None:
             SkillFileSystem(root, index=root / place, skip_instance_cache=True)
     assert (root / "a/SKILL.md").read_text() == skill_md()
     assert not (root / "a/new.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"index": "\ud800"},
+        {"index": 5},
+        {"index": ""},
+        {"follow": None},
+        {"follow": "folder"},
+        {"follow": [None]},
+        {"follow": ["\ud800"]},
+        {"follow": [b"/tmp"]},
+        {"ignore": None},
+        {"ignore": 5},
+        {"ignore": b"x"},
+        {"max_age": 10**400},
+        {"max_age": -1},
+        {"max_age": float("nan")},
+        {"max_age": True},
+    ],
+    ids=repr,
+)
+def test_malformed_options_are_refused_by_name(root: Path, options: dict[str, object]) -> None:
+    name = next(iter(options))
+    with pytest.raises(InvalidArgumentError, match=name):
+        SkillFileSystem(root, **{"index": ":memory:", **options})
+
+
+@pytest.mark.parametrize("store", ["\ud800", "", "a\0b", 5, b"/tmp", None], ids=repr)
+def test_malformed_stores_are_refused(store: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="store"):
+        SkillFileSystem(store, index=":memory:")

@@ -43,8 +43,8 @@ class IgnoreRules:
     """
 
     def __init__(self, extra: Sequence[str] = ()) -> None:
-        if isinstance(extra, str):
-            raise InvalidArgumentError("ignore takes a list of name patterns, not one string")
+        if isinstance(extra, str | bytes) or not isinstance(extra, Sequence):
+            raise InvalidArgumentError(f"ignore takes a list of name patterns, not {quoted(extra)}")
         for pattern in extra:
             if not isinstance(pattern, str) or not pattern.removeprefix("!") or re.search("[/\0]", pattern):
                 raise InvalidArgumentError(

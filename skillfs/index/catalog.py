@@ -307,7 +307,7 @@ class Catalog:
 
     def subtree(self, key: int, depth: int | None = None) -> list[NodeRow]:
         """Everything below a folder, parents before children, but not the folder itself."""
-        limit = -1 if depth is None else depth
+        limit = -1 if depth is None else min(depth, 1 << 31)
         rows = self.read(
             "WITH RECURSIVE down (key, n) AS (SELECT key, 1 FROM entry WHERE parent=?1 UNION ALL "
             "SELECT c.key, n + 1 FROM down CROSS JOIN entry c ON c.parent=down.key WHERE ?2 < 0 OR n < ?2) "
