@@ -73,8 +73,9 @@ _IN_FOLDER = (
     "LEFT JOIN text t ON t.key = e0.key WHERE {where}"
 )
 _CHILD = _IN_FOLDER.format(where="e0.parent = ? AND e0.name = ?")
-# Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
+_ONE_BY_KEY = _IN_FOLDER.format(where="e0.key = ?")
 _ONE_BY_ID = _IN_FOLDER.format(where="e0.id = ?")
+# Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
 _ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ?1 AND ?1 + 64 AND e0.uuid = ?2")
 _BY_KEY = _UP_QUERY.format(where="key = ?")
 _HOLDS_SKILL = """
@@ -175,7 +176,7 @@ class Catalog:
 
     def by_key(self, key: int) -> Row | None:
         """The row with this key."""
-        return _from_chain(self.read(_BY_KEY, (key,)))
+        return self._one(_ONE_BY_KEY, (key,))
 
     def by_id(self, number: int) -> Row | None:
         """The entry with this integer id."""
