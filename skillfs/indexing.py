@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from skillfs.access import Access
 from skillfs.core.digest import md5, sha256, xxh3, xxh3_of_blocks
 from skillfs.core.model import Place
 from skillfs.core.textfacts import TextScanner, scan_text
 from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
-from skillfs.lookup import Access
 from skillfs.stores.base import Handle, Store
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine

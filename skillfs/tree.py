@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from skillfs.access import Access
 from skillfs.core.digest import uuid_text
 from skillfs.core.globs import Glob, compile_globs
 from skillfs.core.model import Kind
@@ -21,7 +22,6 @@ from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
-from skillfs.lookup import Access
 from skillfs.reading import check_count
 
 __all__ = ["FileDetails", "Tree", "TreeNode", "TreeRequest", "list_tree", "one_line"]
