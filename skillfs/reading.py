@@ -110,23 +110,16 @@ class Reader:
         named = _check_reading(encoding, expect_hash)
 
         def read(row: Row, handle: Handle) -> Content:
-            facts = self._facts(row, handle)
-            _expect(facts, expect_hash)
-            size = handle.state.size
-            if named is None or holds_for(facts.text, named):
-                characters = facts.text.characters
-                window = character_window(facts.text, size, start, length)
-                text = take_characters(_bytes(handle, window.offset, window.end), window, facts.text)
+            md5, facts, whole = self._text(row, handle, named, expect_hash)
+            window = character_window(facts, handle.state.size, start, length)
+            if whole is None:
+                text = take_characters(_bytes(handle, window.offset, window.end), window, facts)
             else:
-                check_hold_limit(size)
-                whole = decode_as(_bytes(handle, 0, size), named)
-                named_facts = decoded_facts(whole, named)
-                characters = named_facts.characters
-                text = cut_characters(whole, character_window(named_facts, size, start, length))
+                text = cut_characters(whole, window)
             assert row.skill is not None
             assert row.uuid is not None
             return Content(
-                uuid_text(row.uuid), row.name, facts.md5.hex(), characters, min(start, MOST_START), len(text),
+                uuid_text(row.uuid), row.name, md5.hex(), facts.characters, min(start, MOST_START), len(text),
                 uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 
@@ -148,27 +141,38 @@ class Reader:
         named = _check_reading(encoding, expect_hash)
 
         def read(row: Row, handle: Handle) -> Lines:
-            facts = self._facts(row, handle)
-            _expect(facts, expect_hash)
-            size = handle.state.size
-            if named is None or holds_for(facts.text, named):
-                whole_facts = facts.text
-                window = line_window(whole_facts, size, offset, limit)
-                text = take_lines(_bytes(handle, window.offset, window.end), window, whole_facts)
+            md5, facts, whole = self._text(row, handle, named, expect_hash)
+            window = line_window(facts, handle.state.size, offset, limit)
+            if whole is None:
+                text = take_lines(_bytes(handle, window.offset, window.end), window, facts)
             else:
-                check_hold_limit(size)
-                whole = decode_as(_bytes(handle, 0, size), named)
-                whole_facts = decoded_facts(whole, named)
-                window = line_window(whole_facts, size, offset, limit)
                 text = cut_lines(whole, window) if window.count else ""
             assert row.skill is not None
             assert row.uuid is not None
             return Lines(
-                uuid_text(row.uuid), row.name, facts.md5.hex(), whole_facts.characters, whole_facts.lines,
+                uuid_text(row.uuid), row.name, md5.hex(), facts.characters, facts.lines,
                 min(offset, MOST_START), window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
             )  # fmt: skip
 
         return self.with_handle(asked, access, read)
+
+    def _text(
+        self, row: Row, handle: Handle, encoding: str | None, expect_hash: str | None
+    ) -> tuple[bytes, TextFacts, str | None]:
+        """MD5 and text facts of an open file, and its whole text where the encoding asks for that.
+
+        Raises:
+            ChangedError: It is not the version that was expected.
+            NotTextError: It is not text in the encoding that was named.
+            TooLargeError: It would have to be held whole and is over 64 MiB.
+        """
+        facts = self._facts(row, handle)
+        _expect(facts, expect_hash)
+        if encoding is None or holds_for(facts.text, encoding):
+            return facts.md5, facts.text, None
+        check_hold_limit(handle.state.size)
+        whole = decode_as(_bytes(handle, 0, handle.state.size), encoding)
+        return facts.md5, decoded_facts(whole, encoding), whole
 
     # -- bytes and hashes ----------------------------------------------------------------------------------
 
