@@ -27,6 +27,12 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def checks_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`max_age` alone decides, however slow the machine is at the moment."""
+    monkeypatch.setattr("skillfs.sync.engine.CHECK_COST", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def data_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the index of whoever runs it."""
     home = tmp_path_factory.mktemp("data")

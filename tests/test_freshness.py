@@ -56,13 +56,16 @@ def test_a_listing_holds_for_max_age(store: Path, open_fs: Opener) -> None:
     assert "c/" in str(fs.skill_tree())
 
 
-def test_max_age_zero_is_as_fresh_as_checks_are_cheap(store: Path, open_fs: Opener) -> None:
+def test_a_check_holds_for_a_multiple_of_what_it_cost(
+    store: Path, open_fs: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fs = open_fs(max_age=0)
+    fs.sync()
+    monkeypatch.setattr("skillfs.sync.engine.CHECK_COST", 1e9)
     write(store, {"c/SKILL.md": skill_md("c")})
-    deadline = time.monotonic() + 5
-    while "c" not in names(fs):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    assert "c" not in names(fs)
+    monkeypatch.setattr("skillfs.sync.engine.CHECK_COST", 0.0)
+    assert "c" in names(fs)
 
 
 @pytest.mark.parametrize(

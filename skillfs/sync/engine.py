@@ -42,6 +42,9 @@ _MAYBE_DAMAGE = (sqlite3.Error, IndexDamage)
 # A sync compares rows with one another all the time: what it trips over may be damage too.
 _MAYBE_DAMAGE_IN_SYNC = (*_MAYBE_DAMAGE, LookupError, AssertionError)
 
+CHECK_COST = 10.0
+"""A check holds at least this many times its own duration, so that checking never takes most of the time."""
+
 MOST_CHECKED = 10_000
 """How many folders are remembered as checked."""
 
@@ -102,7 +105,7 @@ class Engine:
         at: str | None = path
         while at is not None:
             checked = self._checked.get(at)
-            if checked is not None and asked - checked[0] <= max(max_age, 10 * checked[1]):
+            if checked is not None and asked - checked[0] <= max(max_age, CHECK_COST * checked[1]):
                 return True
             at = at.rpartition("/")[0] if at else None
         return False
