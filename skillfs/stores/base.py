@@ -13,7 +13,21 @@ from typing import NamedTuple, Protocol
 
 from skillfs.core.model import Place
 
-__all__ = ["FileState", "FolderHandle", "Handle", "Listed", "Store", "unsettled"]
+__all__ = [
+    "FileState",
+    "FolderHandle",
+    "Handle",
+    "Listed",
+    "Sink",
+    "StaleFile",
+    "Store",
+    "WritableStore",
+    "unsettled",
+]
+
+
+class StaleFile(Exception):
+    """A file is another than the one that was to be read. Never reaches a caller."""
 
 
 class FileState(NamedTuple):
@@ -97,17 +111,44 @@ class FolderHandle(Protocol):
 
 
 class Store(Protocol):
-    """A place where skill folders lie."""
+    """A place where skill folders lie.
+
+    Attributes:
+        url: Canonical URL of the root.
+        spellings: Everything that may stand for the root in front of a path, the canonical one first.
+        account: What tells apart two views of one URL: endpoint and credential, hashed; empty where there is
+            but one.
+        remote: Whether looking costs requests. Such a store shows what lay there when `look` was last called,
+            and its files are read when a caller asks for them, not when it is scanned.
+    """
 
     url: str
     spellings: tuple[str, ...]
+    account: str
+    remote: bool
 
     @property
     def followed(self) -> tuple[str, ...]:
         """Where the roots from 1 on lie."""
 
-    def open(self, place: Place) -> Handle:
-        """Open a regular file, confined to its root."""
+    def look(self, path: str = "") -> bool:
+        """See anew what lies at and below a folder of root 0; nothing is done where the store is always live.
+
+        Returns:
+            False when nothing lies there any more, so that all above it has to be looked at.
+
+        Raises:
+            StoreUnavailableError: The listing failed; what was seen before still stands.
+        """
+
+    def open(self, place: Place, known: FileState | None = None) -> Handle:
+        """Open a regular file, confined to its root.
+
+        Args:
+            place: Where it lies.
+            known: What the caller takes it to be. A remote store believes that without asking, and its handle
+                raises `StaleFile` at the first reading that shows it to be another.
+        """
 
     def folder(self, place: Place) -> AbstractContextManager[FolderHandle]:
         """Open a folder, confined to its root."""
@@ -146,3 +187,58 @@ class Store(Protocol):
         Raises:
             StoreUnavailableError: The root is not there.
         """
+
+
+class Sink(Protocol):
+    """A file that is being written; nothing of it can be seen before it is committed."""
+
+    def write(self, data: bytes) -> None:
+        """Add bytes at the end."""
+
+    def commit(self) -> None:
+        """Make what was written the file at its place, whole and at once.
+
+        Raises:
+            FileExistsError: The file was to be created, and there is one.
+        """
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+
+
+class WritableStore(Store, Protocol):
+    """A store that can be written to. Places are of root 0, and every way to one is confined as for reading.
+
+    Errors of the system pass through as `OSError`.
+
+    Attributes:
+        holds_empty_folders: Whether a folder can be there with nothing in it.
+    """
+
+    holds_empty_folders: bool
+
+    def create(self, place: Place, *, exclusive: bool = False) -> Sink:
+        """Begin to write a file, in a folder that is there.
+
+        Args:
+            place: Where it is to lie; what lies there is replaced.
+            exclusive: Whether to fail, at the commit, when a file lies there.
+        """
+
+    def touch(self, place: Place) -> None:
+        """Set a file's modification time to now."""
+
+    def remove(self, place: Place) -> None:
+        """Remove a file or link."""
+
+    def make_folder(self, place: Place) -> None:
+        """Make a folder in one that is there; FileExistsError when something lies there."""
+
+    def remove_folder(self, place: Place) -> None:
+        """Remove an empty folder."""
+
+    def move(self, source: Place, target: Place) -> None:
+        """Give a file, or a folder with all it holds, another place; a file that lies there is replaced."""
+
+    def copy(self, source: Place, target: Place) -> None:
+        """Copy one file, whole and at once; a file that lies there is replaced."""

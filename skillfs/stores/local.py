@@ -74,6 +74,9 @@ class LocalStore:
         UnreadableError: It may not be read.
     """
 
+    account = ""
+    remote = False
+
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
         self._fds: list[int] = []
         self._retired: list[int] = []
@@ -97,7 +100,11 @@ class LocalStore:
         """The real paths of the folders that links may lead into."""
         return tuple(self._paths[1:])
 
-    def open(self, place: Place) -> LocalHandle:
+    def look(self, path: str = "") -> bool:
+        """See `Store.look`: a local store is always live."""
+        return True
+
+    def open(self, place: Place, known: FileState | None = None) -> LocalHandle:
         """See `Store.open`."""
         return LocalHandle(self._opener.file(self._fds[place.root], place.path))
 

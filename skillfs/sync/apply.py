@@ -148,13 +148,24 @@ def apply(
     gathered: Gathered,
     identities: Identities,
     title: str,
+    moves: Mapping[str, str] | None = None,
 ) -> bool:
     """Bring the index in step with what was gathered, in the transaction of the connection.
+
+    Args:
+        connection: Inside a transaction.
+        store: The store.
+        catalog: Of the same index.
+        scanner: What gathered.
+        gathered: Both sides of the difference.
+        identities: Of the same transaction.
+        title: Name of a skill whose folder is the root.
+        moves: New path to old path of what is known to have been moved.
 
     Returns:
         Whether anything changed that a reader can see.
     """
-    return _Applying(connection, store, catalog, scanner, gathered, identities, title).run()
+    return _Applying(connection, store, catalog, scanner, gathered, identities, title, moves).run()
 
 
 class _View(NamedTuple):
@@ -189,6 +200,7 @@ class _Applying:
         gathered: Gathered,
         identities: Identities,
         title: str,
+        moves: Mapping[str, str] | None,
     ) -> None:
         self._sql = connection.execute
         self._connection = connection
@@ -200,6 +212,7 @@ class _Applying:
         self._listed = gathered.listed
         self._identities = identities
         self._title = title
+        self._moves = moves
         self._uuids: dict[str, bytes] = {}
         self._folder_keys = {path: row.key for path, (row, _) in gathered.listed.items()}
         self._unreadable = gathered.unreadable
@@ -273,6 +286,7 @@ class _Applying:
             states((p, k.node.kind, k.node.signature, k.node.content) for p, k in self._known.items()),
             states((p, s.kind, s.state.signature, s.content) for p, s in self._seen.items()),
             _Held(self._connection, self._known),
+            self._moves,
         )
 
     # -- rows ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -137,6 +137,34 @@ class Engine:
             self._notice_replacement()
             self._recovering(lambda: self._look_again(folder))
 
+    def written(self, folders: Iterable[str], moves: Mapping[str, str] | None = None) -> None:
+        """Take in what was just written to the store through this process.
+
+        Args:
+            folders: Paths of the folders in which names came, went or were written to; of those that are not
+                known yet, the nearest that is.
+            moves: New path to old path of files and folders that were moved; all that a folder holds moved
+                along.
+        """
+        self._notice_fork()
+        with self._lock:
+            self._notice_replacement()
+            self._recovering(lambda: self._take_in(set(folders), moves))
+
+    def _take_in(self, folders: set[str], moves: Mapping[str, str] | None) -> None:
+        if not self._is_built():
+            self._build(None)
+        else:
+            self._apply({self._known_folder(folder) for folder in folders}, sure=True, moves=moves)
+
+    def _known_folder(self, path: str) -> str:
+        while path:
+            row = self.catalog.by_path(path.split("/"))
+            if row is not None and row.kind in (RowKind.FOLDER, RowKind.SKILL):
+                return path
+            path = parent_of(path)
+        return ""
+
     def _look_again(self, folder: str) -> None:
         if not self._is_built():
             self._build(None)
@@ -210,12 +238,14 @@ class Engine:
     def _apply_everywhere(self, dirty: set[str]) -> None:
         self._apply(dirty | find_dirty(self.store, self.catalog), sure=True)
 
-    def _apply(self, dirty: set[str], *, sure: bool) -> bool:
+    def _apply(self, dirty: set[str], *, sure: bool, moves: Mapping[str, str] | None = None) -> bool:
         """Reconcile these folders, in one transaction.
 
         Args:
             dirty: Their paths.
-            sure: Whether the whole store was looked at again after something had been missed or met anew.
+            sure: Whether the whole store was looked at again after something had been missed or met anew, or
+                what happened is known.
+            moves: New path to old path of what is known to have been moved.
 
         Returns:
             False, with nothing done, when something left one of them or may have come from another, and that
@@ -229,7 +259,7 @@ class Engine:
             if not sure and (scanner.vanished or self._may_have_moved(gathered)):
                 return False
             identities = Identities(connection, self.namespace, time.time())
-            apply(connection, self.store, self.catalog, scanner, gathered, identities, self.title)
+            apply(connection, self.store, self.catalog, scanner, gathered, identities, self.title, moves)
         return True
 
     def _may_have_moved(self, gathered: Gathered) -> bool:

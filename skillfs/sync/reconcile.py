@@ -14,6 +14,8 @@ a watcher all end here, so identities follow one set of rules:
    than anywhere else.
 5. Inside a moved folder, a vanished and a new folder of the same name are one, and so are a vanished and a
    new file of the same name and content.
+
+What was moved through the filesystem itself needs no guessing and comes before all of these.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ class Plan:
 
 
 def reconcile(
-    known: Mapping[str, State], seen: Mapping[str, State], held: Container[bytes] = frozenset()
+    known: Mapping[str, State],
+    seen: Mapping[str, State],
+    held: Container[bytes] = frozenset(),
+    moves: Mapping[str, str] | None = None,
 ) -> Plan:
     """Decide what each known entry became.
 
@@ -75,12 +80,19 @@ def reconcile(
         known: Path to state, as the index has it.
         seen: Path to state, as the store shows it.
         held: Contents of entries that are on neither side because nothing happened to them.
+        moves: New path to old path of files and folders that are known to have been moved; all that a folder
+            holds moved along. Where the old path is there again, or the new one is not, nothing moved.
     """
-    kept = [p for p, state in seen.items() if p in known and known[p].folder == state.folder]
+    moved = _told(known, seen, moves) if moves else {}
+    gone = set(moved.values())
+    kept = [
+        p
+        for p, state in seen.items()
+        if p in known and known[p].folder == state.folder and p not in moved and p not in gone
+    ]
     stays = set(kept)
-    vanished = sorted(p for p in known if p not in stays)
-    new = sorted(p for p in seen if p not in stays)
-    moved: dict[str, str] = {}
+    vanished = sorted(p for p in known if p not in stays and p not in gone)
+    new = sorted(p for p in seen if p not in stays and p not in moved)
     if vanished and new:
         kept_contents = {c for p in kept if (c := seen[p].content) is not None}
         _pair_files(known, seen, vanished, new, kept_contents, held, moved)
@@ -93,6 +105,19 @@ def reconcile(
         added=tuple(p for p in new if p not in moved),
         removed=tuple(p for p in vanished if p not in gone),
     )
+
+
+def _told(known: Mapping[str, State], seen: Mapping[str, State], moves: Mapping[str, str]) -> dict[str, str]:
+    moved = {}
+    for new, old in moves.items():
+        top = f"{old}/"
+        for path in known:
+            if path != old and not path.startswith(top):
+                continue
+            to = new + path[len(old) :]
+            if to in seen and path not in seen and seen[to].folder == known[path].folder:
+                moved[to] = path
+    return moved
 
 
 def parent_of(path: str) -> str:
