@@ -10,7 +10,7 @@ import os
 import stat
 import threading
 import uuid as uuidlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -59,8 +59,10 @@ os.register_at_fork(before=_hold_for_fork, after_in_parent=_go_on_in_parent, aft
 
 
 def open_engine(
-    store: str,
+    store: object,
     *,
+    fs: object = None,
+    target_options: Mapping[str, object] | None = None,
     index: str | os.PathLike[str] | None,
     store_id: str | None,
     ignore: Sequence[str],
@@ -68,6 +70,9 @@ def open_engine(
 ) -> Engine:
     """The engine for a store and an index: the one that is open in this process already, or a new one."""
     rules = IgnoreRules(ignore)
+    if fs is not None or target_options:
+        raise InvalidArgumentError("only local folders are supported so far")
+    store = _path_text(store, "store")
     if isinstance(follow, str | bytes | os.PathLike) or not isinstance(follow, Sequence):
         raise InvalidArgumentError(f"follow takes a list of folders, not {quoted(follow)}")
     local = LocalStore(store, [_path_text(folder, "follow") for folder in follow])
