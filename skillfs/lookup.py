@@ -23,6 +23,7 @@ from skillfs.core.refs import (
     PathRef,
     Ref,
     UuidRef,
+    below_mount,
     parse_path,
     parse_ref,
     printable_path,
@@ -42,7 +43,7 @@ from skillfs.sync.engine import Engine
 from skillfs.sync.reconcile import parents_of
 from skillfs.sync.scan import SKILL_MD, is_left_out
 
-__all__ = ["Access", "Asked", "Lookup"]
+__all__ = ["Access", "Asked", "Lookup", "list_of_bases"]
 
 T = TypeVar("T")
 
@@ -59,15 +60,18 @@ _MOST_STEPS = 40
 
 
 class Asked(NamedTuple):
-    """A reference, parsed, with what the caller sent."""
+    """A reference, parsed, with what the caller sent; a path is one below a mount, which may be named."""
 
     ref: Ref
     sent: object
+    mount: str = ""
 
     @property
     def shown(self) -> object:
         """What an error echoes; of a path what lies below the root, which no message gives away."""
-        return printable_path(self.ref.path) if isinstance(self.ref, PathRef) else self.sent
+        if not isinstance(self.ref, PathRef):
+            return self.sent
+        return printable_path(below_mount(self.mount, self.ref.path))
 
     def linked(self, row: Row) -> bool:
         """Whether a link led from the path that was asked for to a row; another spelling of it is none."""
@@ -79,6 +83,23 @@ class Asked(NamedTuple):
 _EVERYTHING = Access()
 
 
+def list_of_bases(base_paths: object) -> list[object]:
+    """The folders that `base_paths` names, not looked at yet.
+
+    Raises:
+        InvalidArgumentError: It is no list, or too long a one.
+    """
+    if isinstance(base_paths, str | bytes | Mapping) or not isinstance(base_paths, Iterable):
+        given = "one string" if isinstance(base_paths, str) else quoted(base_paths)
+        raise InvalidArgumentError(f"base_paths takes a list of folders, not {given}")
+    bases = list(islice(base_paths, MOST_BASES + 1))
+    if len(bases) > MOST_BASES:
+        raise InvalidArgumentError(
+            f"base_paths holds over {MOST_BASES:,} folders; pass folders further up instead"
+        )
+    return bases
+
+
 class Lookup:
     """Resolves references against one engine.
 
@@ -86,6 +107,7 @@ class Lookup:
         engine: Store and index.
         base_paths: Folders that every call is confined to; None for no restriction.
         max_age: Seconds that a check of the store holds where names and contents are searched.
+        mount: Name of the mount, which messages put before paths; empty where the store is alone.
 
     Raises:
         InvalidArgumentError: `base_paths` is malformed.
@@ -93,8 +115,11 @@ class Lookup:
         IsFileError: A base is a file.
     """
 
-    def __init__(self, engine: Engine, base_paths: Sequence[object] | None, max_age: float) -> None:
+    def __init__(
+        self, engine: Engine, base_paths: Sequence[object] | None, max_age: float, mount: str = ""
+    ) -> None:
         self.engine = engine
+        self._mount = mount
         self._max_age = max_age
         self._is_rooted = engine.store.is_rooted
         self._bases: tuple[Ref, ...] | None = None
@@ -138,15 +163,7 @@ class Lookup:
         return access
 
     def _parse_bases(self, base_paths: object) -> list[Asked]:
-        if isinstance(base_paths, str | bytes | Mapping) or not isinstance(base_paths, Iterable):
-            given = "one string" if isinstance(base_paths, str) else quoted(base_paths)
-            raise InvalidArgumentError(f"base_paths takes a list of folders, not {given}")
-        bases = list(islice(base_paths, MOST_BASES + 1))
-        if len(bases) > MOST_BASES:
-            raise InvalidArgumentError(
-                f"base_paths holds over {MOST_BASES:,} folders; pass folders further up instead"
-            )
-        return [self.ask(base) for base in bases]
+        return [self.ask(base) for base in list_of_bases(base_paths)]
 
     def _resolve_bases(self, bases: list[Asked], access: Access) -> tuple[str, ...]:
         paths = []
@@ -190,7 +207,7 @@ class Lookup:
             InvalidArgumentError: It is malformed.
             NotFoundError: It is a URL that is not this store's.
         """
-        return Asked(parse_ref(value, self.engine.store.spellings), value)
+        return Asked(parse_ref(value, self.engine.store.spellings), value, self._mount)
 
     def ask_path(self, path: object) -> Asked:
         """Parse a path as the methods of fsspec take it.
@@ -199,7 +216,7 @@ class Lookup:
             InvalidArgumentError: It is malformed.
             NotFoundError: It is a URL that is not this store's.
         """
-        return Asked(parse_path(path, self.engine.store.spellings), path)
+        return Asked(parse_path(path, self.engine.store.spellings), path, self._mount)
 
     def entry(self, asked: Asked, access: Access, *, hint: bool = True) -> Row:
         """The entry a reference names, as it is now.
@@ -276,10 +293,13 @@ class Lookup:
                     yield row
 
     def _require_hashes(self, ref: HashRef, access: Access) -> None:
-        if ref.algorithm == "xxh3":
+        remote = self.engine.store.remote
+        if ref.algorithm == "xxh3" and not remote:
             return  # known of every file that can be read
         known, total = self.engine.query(
-            lambda: self.catalog.hashed(ref.algorithm, self._tops(access) if access.restricted else None)
+            lambda: self.catalog.hashed(
+                ref.algorithm, self._tops(access) if access.restricted else None, lazy=remote
+            )
         )
         if known >= total:
             return
@@ -367,7 +387,7 @@ class Lookup:
         for found in (*same_stem, *get_close_matches(name, names, len(names) or 1, 0.8)):
             row = self.catalog.by_path((*parts[:depth], found))
             if row is not None and row.kind != RowKind.LINK and self._is_seen(row, access):
-                return printable_path(row.path)
+                return printable_path(below_mount(self._mount, row.path))
         return None
 
     def _is_seen(self, row: Row, access: Access) -> bool:
@@ -514,6 +534,8 @@ class Lookup:
             looked: Folders that were looked at already. What still contradicts the row goes on changing, or
                 may not be looked at, and the row is the latest that is known.
         """
+        if self.engine.store.remote:
+            return None  # what can be seen, and in which skill, is as of the last listing
         if row.place.path != row.path or row.place.root:
             folder = self._turned_link(row)
             if folder is not None and folder not in looked:

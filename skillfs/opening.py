@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 import uuid as uuidlib
@@ -19,11 +20,22 @@ from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError, UnreadableError, quoted
 from skillfs.index.database import MOST_FORK_SECONDS, Database
+from skillfs.stores.base import Store
 from skillfs.stores.local import LocalStore
+from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
 from skillfs.sync.scan import SKILL_MD
 
-__all__ = ["STORE_FILE", "data_folder", "open_engine", "store_argument", "store_namespace", "write_store_id"]
+__all__ = [
+    "STORE_FILE",
+    "data_folder",
+    "is_url",
+    "open_engine",
+    "open_store",
+    "store_argument",
+    "store_namespace",
+    "write_store_id",
+]
 
 STORE_FOLDER = ".skillfs"
 STORE_FILE = f"{STORE_FOLDER}/store.json"
@@ -68,30 +80,49 @@ def open_engine(
     ignore: Sequence[str],
     follow: Sequence[str | os.PathLike[str]],
 ) -> Engine:
-    """The engine for a store and an index: the one that is open in this process already, or a new one."""
+    """The engine for a store and an index: the one that is open in this process already, or a new one.
+
+    Args:
+        store: See `open_store`.
+        fs: See `open_store`.
+        target_options: See `open_store`.
+        index: Path of the index, or `":memory:"`; None for the usual one.
+        store_id: The store's identity; None for its own.
+        ignore: Patterns beside the built-in ones.
+        follow: See `open_store`.
+
+    Raises:
+        InvalidArgumentError: An argument is malformed.
+        SkillFSError: As for `open_store`.
+    """
     rules = IgnoreRules(ignore)
-    if fs is not None or target_options:
-        raise InvalidArgumentError("only local folders are supported so far")
-    store = _path_text(store, "store")
-    if isinstance(follow, str | bytes | os.PathLike) or not isinstance(follow, Sequence):
-        raise InvalidArgumentError(f"follow takes a list of folders, not {quoted(follow)}")
-    local = LocalStore(store, [_path_text(folder, "follow") for folder in follow])
-    namespace = store_namespace(local, store_id)
-    path = _index_path(local, index, rules)
-    key = (os.getpid(), local.url, str(path), namespace, rules.extra, local.followed)
+    opened = open_store(store, fs=fs, target_options=target_options, follow=follow)
+    look = None
+    if isinstance(opened, RemoteStore):
+        look = opened.look()
+        if store_id is None and not look.exists(Place(0, STORE_FILE)):
+            namespace = _derived_id(opened)  # the listing says that it has none of its own
+        else:
+            namespace = store_namespace(opened, store_id)
+    else:
+        namespace = store_namespace(opened, store_id)
+    path = _index_path(opened, index, rules)
+    key = (os.getpid(), opened.url, opened.account, str(path), namespace, rules.extra, opened.followed)
     with _lock:
         engine = _engines.get(key)
         if engine is None:
-            title = os.path.basename(local.root) or "/"
-            engine = _engines[key] = Engine(local, Database(path), Namespace(namespace), rules, title)
-        return engine
+            engine = Engine(opened, Database(path), Namespace(namespace), rules, opened.title)
+            _engines[key] = engine
+    if look is not None:
+        engine.offer(look)
+    return engine
 
 
-def store_argument(store: object, fo: object, target_protocol: str | None) -> str:
-    """The store's folder from the arguments that may name it: our own, and those of a chained URL.
+def store_argument(store: object, fo: object, target_protocol: str | None) -> object:
+    """The store from the arguments that may name it: our own, and those of a chained URL.
 
     Raises:
-        InvalidArgumentError: None names it, two name different ones, or it is none that is supported.
+        InvalidArgumentError: None names it, or two name different ones.
     """
     if store is None:
         store = fo
@@ -99,21 +130,66 @@ def store_argument(store: object, fo: object, target_protocol: str | None) -> st
         raise InvalidArgumentError("store and fo name two stores; pass one of them")
     if store is None:
         raise InvalidArgumentError("which store? pass the folder that holds the skill folders")
-    if target_protocol not in (None, "file", "local"):
-        raise InvalidArgumentError(
-            f"stores over {quoted(target_protocol)} are not supported; only local folders are"
-        )
-    return _path_text(store, "store")
+    text = _path_text(store, "store")
+    if target_protocol in (None, "file", "local") or "://" in text:
+        return text
+    return f"{target_protocol}://{text}"
 
 
-def _path_text(value: object, argument: str) -> str:
+def open_store(
+    store: object,
+    *,
+    fs: object = None,
+    target_options: Mapping[str, object] | None = None,
+    follow: Sequence[str | os.PathLike[str]] = (),
+) -> LocalStore | RemoteStore:
+    """Open a store.
+
+    Args:
+        store: A local folder, or a URL of any filesystem that fsspec knows, chained or not; with `fs`, a path
+            in that.
+        fs: A filesystem of fsspec.
+        target_options: Options for the filesystem of the URL, as fsspec takes them.
+        follow: Folders outside a local store into which its links may lead.
+
+    Raises:
+        InvalidArgumentError: An argument is malformed, or a library is missing.
+        NotFoundError: There is no such folder.
+        IsFileError: It is a file.
+        UnreadableError: It may not be read.
+    """
+    if isinstance(follow, str | bytes | os.PathLike) or not isinstance(follow, Sequence):
+        raise InvalidArgumentError(f"follow takes a list of folders, not {quoted(follow)}")
+    text = "" if store is None and fs is not None else _path_text(store, "store", empty=fs is not None)
+    if fs is None and not is_url(text):
+        if target_options:
+            raise InvalidArgumentError(
+                f"a local store takes no option {quoted(next(iter(target_options)))}; leave it away"
+            )
+        return LocalStore(text, [_path_text(folder, "follow") for folder in follow])
+    from skillfs.stores.targets import open_target
+
+    found = open_target(text, fs, dict(target_options or {}))
+    if isinstance(found, str):
+        return LocalStore(found, [_path_text(folder, "follow") for folder in follow])
+    if follow:
+        raise InvalidArgumentError("follow is for the links of a local store; leave it away")
+    return found
+
+
+def is_url(text: str) -> bool:
+    """Whether a store is named by a URL that is not of a local folder."""
+    return ("://" in text or "::" in text) and not re.match(r"(file|local)://[^:]*(:[^:]+)*\Z", text)
+
+
+def _path_text(value: object, argument: str, *, empty: bool = False) -> str:
     """A path that a caller gave, as text that the system can take.
 
     Raises:
         InvalidArgumentError: It is none; naming the argument.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or (not text and not empty) or "\0" in text:
         raise InvalidArgumentError(f"{argument} is {quoted(value)}; pass a path, as text")
     try:
         text.encode()
@@ -129,7 +205,7 @@ def data_folder() -> Path:
     return Path(user_data_path("skillfs", appauthor=False))
 
 
-def store_namespace(store: LocalStore, store_id: str | None) -> uuidlib.UUID:
+def store_namespace(store: LocalStore | RemoteStore, store_id: str | None) -> uuidlib.UUID:
     """The identity of a store: as given, as its `.skillfs/store.json` says, or derived from its URL.
 
     Raises:
@@ -144,10 +220,14 @@ def store_namespace(store: LocalStore, store_id: str | None) -> uuidlib.UUID:
         except ValueError:
             raise InvalidArgumentError(f"store_id is {quoted(store_id)}; pass a UUID") from None
     written = _written_id(store)
-    return written if written is not None else uuidlib.uuid5(uuidlib.NAMESPACE_URL, store.url)
+    return written if written is not None else _derived_id(store)
 
 
-def _written_id(store: LocalStore) -> uuidlib.UUID | None:
+def _derived_id(store: Store) -> uuidlib.UUID:
+    return uuidlib.uuid5(uuidlib.NAMESPACE_URL, store.url)
+
+
+def _written_id(store: Store) -> uuidlib.UUID | None:
     try:
         with store.open(Place(0, STORE_FILE)) as handle:
             data = handle.read(0, _MOST_BYTES)
@@ -172,17 +252,23 @@ def _written_id(store: LocalStore) -> uuidlib.UUID | None:
         ) from None
 
 
-def _index_path(store: LocalStore, index: str | os.PathLike[str] | None, rules: IgnoreRules) -> Path | None:
+def _index_path(
+    store: LocalStore | RemoteStore, index: str | os.PathLike[str] | None, rules: IgnoreRules
+) -> Path | None:
     if index is None:
-        # Another ignore list or another set of followed folders shows another store: it has its own index.
-        identity = json.dumps([store.url, rules.extra, store.followed])
+        if store.url.startswith("memory:"):
+            return None  # what ends with the process needs no index that outlives it
+        # Another ignore list or another set of followed folders shows another store: it has its own index. So
+        # has another endpoint, or another user, who may see another bucket under the same name.
+        account = [store.account] if store.account else []
+        identity = json.dumps([store.url, rules.extra, store.followed, *account])
         return _private_folder() / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
     text = _path_text(index, "index")
     if text == ":memory:":
         return None
     path = Path(os.path.realpath(os.path.expanduser(text)))
     for folder in path.parents:
-        if not folder.is_relative_to(store.root):
+        if isinstance(store, RemoteStore) or not folder.is_relative_to(store.root):
             break
         if (folder / SKILL_MD).exists():
             raise InvalidArgumentError(f"index {quoted(text)} lies in a skill; keep it outside of all skills")
@@ -202,7 +288,7 @@ def _private_folder() -> Path:
     return indexes
 
 
-def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:
+def write_store_id(store: LocalStore | RemoteStore, namespace: uuidlib.UUID) -> bool:
     """Write a store's identity into it, so that copies of the store agree on identities.
 
     Returns:
@@ -211,12 +297,24 @@ def write_store_id(store: LocalStore, namespace: uuidlib.UUID) -> bool:
     Raises:
         InvalidArgumentError: The store's folder cannot be written.
     """
+    text = json.dumps({"store_id": str(namespace)}, indent=2) + "\n"
+    if isinstance(store, RemoteStore):
+        sink = store.create(Place(0, STORE_FILE), exclusive=True)
+        try:
+            sink.write(text.encode())
+            sink.commit()
+        except FileExistsError:
+            return False
+        except PermissionError as error:
+            raise InvalidArgumentError(
+                f"{STORE_FILE} cannot be written with these credentials; pass others"
+            ) from error
+        return True
     folder = Path(store.root) / STORE_FOLDER
     try:
         folder.mkdir(exist_ok=True)
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise InvalidArgumentError(f"{STORE_FOLDER} in the store is a link; replace it by a folder")
-        text = json.dumps({"store_id": str(namespace)}, indent=2) + "\n"
         temporary = folder / f".store.json.{os.getpid()}"
         temporary.write_text(text)
         try:

@@ -45,7 +45,7 @@ from skillfs.errors import (
 )
 from skillfs.index.rows import Row
 from skillfs.lookup import Asked, Lookup
-from skillfs.stores.base import FileState, Handle
+from skillfs.stores.base import FileState, Handle, StaleFile
 
 __all__ = ["OpenFile", "Reader", "StoreFile"]
 
@@ -65,6 +65,9 @@ MOST_START = 2**63 - 1
 
 BUFFER = 1 << 16
 """Bytes that an open file reads ahead; each filling costs two system calls."""
+
+REMOTE_BUFFER = 1 << 20
+"""The same of a remote store; each filling costs a request."""
 
 MOST_CACHED_FACTS = 2_048
 _MD5 = re.compile(r"(?:md5:)?[0-9a-fA-F]{32}")
@@ -90,6 +93,7 @@ class Reader:
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._engine = lookup.engine
+        self._remote = lookup.engine.store.remote
         self._cache: dict[tuple[int, bytes], _Facts] = {}
 
     # -- text ----------------------------------------------------------------------------------------------
@@ -189,7 +193,9 @@ class Reader:
         """Open a file for reading bytes; what is read belongs to one version of it."""
 
         def keep(row: Row, handle: Handle) -> OpenFile:
-            return OpenFile(StoreFile(handle, row.path))
+            if self._remote:
+                handle.read(0, REMOTE_BUFFER)  # opening fails where reading would, and the first reading has it
+            return OpenFile(StoreFile(handle, row.path), REMOTE_BUFFER if self._remote else BUFFER)
 
         return self.with_handle(asked, access, keep, close=False)
 
@@ -218,8 +224,11 @@ class Reader:
         """
         for attempt in range(ATTEMPTS):
             row = self._lookup.file(asked, access)
+            known = None
+            if self._remote:
+                known = FileState(row.signature, -1 if row.size is None else row.size, row.modified)
             try:
-                handle = self._engine.store.open(row.place)
+                handle = self._engine.store.open(row.place, known)
             except OSError as error:
                 if error.errno in _GONE:
                     self._engine.look_again(row.path.rpartition("/")[0])
@@ -242,6 +251,8 @@ class Reader:
                 if handle.unchanged():
                     keep = not close
                     return result
+            except StaleFile:
+                self._engine.look_again(row.path.rpartition("/")[0])
             except (_Retry, ChangedError) as error:
                 if isinstance(error, ChangedError) and handle.unchanged():
                     raise
@@ -264,7 +275,7 @@ class Reader:
             facts, content = _compute(handle)
             if content == row.content and handle.unchanged():
                 # Too young to be read by, but the row can be found by its MD5, and keeps it once settled.
-                self._engine.keep_text_facts(row, facts.md5, facts.text)
+                self._engine.keep_text_facts(row, content, facts.md5, facts.text)
             return facts
         cached = self._cache.get((row.key, signature))
         if cached is not None:
@@ -275,10 +286,10 @@ class Reader:
         elif row.text is not None and row.text.md5 is not None:
             facts = self._stored(row)
         else:
-            facts, _ = _compute(handle)
+            facts, content = _compute(handle)
             if not handle.unchanged():
                 raise _Retry
-            self._engine.keep_text_facts(row, facts.md5, facts.text)
+            self._engine.keep_text_facts(row, content, facts.md5, facts.text)
         if len(self._cache) >= MOST_CACHED_FACTS:
             self._cache.clear()
         self._cache[row.key, signature] = facts
@@ -301,7 +312,11 @@ class _Held:
     def __init__(self, handle: Handle) -> None:
         self.state = handle.state
         self._handle = handle
-        self._data = _bytes(handle, 0, handle.state.size)
+        if handle.state.size < 0:
+            self._data = b"".join(handle.blocks())
+            self.state = handle.state._replace(size=len(self._data))
+        else:
+            self._data = _bytes(handle, 0, handle.state.size)
 
     def read(self, offset: int, length: int) -> bytes:
         return self._data[offset : offset + length]
@@ -390,6 +405,10 @@ class StoreFile(io.RawIOBase):
         try:
             data = self._handle.read(self._at, max(0, min(length, self.size - self._at)))
             unchanged = self._handle.unchanged()
+        except StaleFile:
+            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again") from None
+        except SkillFSError:
+            raise
         except OSError as error:
             raise StoreUnavailableError(
                 f"reading {quoted(self.path)} failed ({error.strerror or type(error).__name__}); try again"
@@ -414,8 +433,8 @@ class OpenFile(io.BufferedReader):
         size: Bytes.
     """
 
-    def __init__(self, raw: StoreFile) -> None:
-        super().__init__(raw, BUFFER)
+    def __init__(self, raw: StoreFile, buffer: int = BUFFER) -> None:
+        super().__init__(raw, buffer)
         self.path = raw.path
         self.size = raw.size
 

@@ -233,22 +233,29 @@ class Catalog:
         }[algorithm]
         return [key for (key,) in self.read(sql, (digest,))]
 
-    def hashed(self, algorithm: str, skills: Sequence[int] | None = None) -> tuple[int, int]:
+    def hashed(
+        self, algorithm: str, skills: Sequence[int] | None = None, *, lazy: bool = False
+    ) -> tuple[int, int]:
         """For how many of the files that can be read a hash is known, and how many there are.
 
         Args:
-            algorithm: `md5` or `sha256`; an XXH3-128 is known of every file that can be read.
+            algorithm: `md5`, `sha256` or `xxh3`.
             skills: Keys of folders, none below another, to count only what they hold.
+            lazy: Whether files are read when they are asked for, and not all when the store is scanned.
         """
-        table = {"md5": "text WHERE md5 IS NOT NULL", "sha256": "sha256 WHERE true"}[algorithm]
-        # What cannot be read has no hash at all, and none to wait for.
+        table = {
+            "md5": "text WHERE md5 IS NOT NULL",
+            "sha256": "sha256 WHERE true",
+            "xxh3": "entry WHERE content IS NOT NULL",
+        }[algorithm]
+        # Where all are read at a scan, what has no content cannot be read: it has no hash to wait for.
+        counted = "e.kind=2 AND e.visible=1" if lazy else "e.content IS NOT NULL"
         if skills is None:
             known = f"SELECT count(*) FROM {table}"
-            total = "SELECT count(*) FROM entry WHERE content IS NOT NULL"
+            total = f"SELECT count(*) FROM entry e WHERE {counted}"
             return self.read(known)[0][0], self.read(total)[0][0]
         known, total = self.read(
-            f"SELECT count((SELECT 1 FROM {table} AND key=e.key)), count(*) FROM {_below(skills)} "
-            "e.content IS NOT NULL"
+            f"SELECT count((SELECT 1 FROM {table} AND key=e.key)), count(*) FROM {_below(skills)} {counted}"
         )[0]
         return known, total
 

@@ -7,7 +7,7 @@ and the path below it. Places come from the index, never from a caller. Errors o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ __all__ = [
     "Sink",
     "StaleFile",
     "Store",
+    "UnfitKey",
     "WritableStore",
     "unsettled",
 ]
@@ -36,8 +37,8 @@ class FileState(NamedTuple):
     Attributes:
         signature: Opaque; equal signatures mean equal bytes. One that was taken too soon after the last
             modification to vouch for later ones ends in `?` and equals no other.
-        size: Bytes.
-        modified: Nanoseconds since the epoch.
+        size: Bytes; -1 where the store does not say.
+        modified: Nanoseconds since the epoch; 0 where the store does not say.
         changed: The same, of the last change of any kind; 0 where the store does not say.
     """
 
@@ -52,6 +53,20 @@ def unsettled(state: FileState) -> FileState:
     return state if state.signature.endswith(b"?") else state._replace(signature=state.signature + b"?")
 
 
+class UnfitKey(NamedTuple):
+    """A key of a remote store that is left out, because it cannot be the path of a file.
+
+    Attributes:
+        code: `directory-marker`, `unfit-key` or `file-and-folder`.
+        name: Name in the folder it is reported with; empty where it has none that could be a name.
+        message: What is wrong.
+    """
+
+    code: str
+    name: str
+    message: str
+
+
 class Listed(NamedTuple):
     """The names in a folder, unsorted.
 
@@ -61,6 +76,7 @@ class Listed(NamedTuple):
         links: Symbolic links.
         special: Pipes, sockets and devices.
         undecodable: Names that are not UTF-8 and cannot be served.
+        unfit: Of a remote store, keys that name nothing in a folder tree.
     """
 
     folders: list[str]
@@ -68,6 +84,7 @@ class Listed(NamedTuple):
     links: list[str]
     special: list[str]
     undecodable: list[bytes]
+    unfit: Sequence[UnfitKey] = ()
 
 
 class Handle(Protocol):
@@ -118,8 +135,8 @@ class Store(Protocol):
         spellings: Everything that may stand for the root in front of a path, the canonical one first.
         account: What tells apart two views of one URL: endpoint and credential, hashed; empty where there is
             but one.
-        remote: Whether looking costs requests. Such a store shows what lay there when `look` was last called,
-            and its files are read when a caller asks for them, not when it is scanned.
+        remote: Whether looking costs requests. Such a store shows nothing by itself, only what a call of
+            `look` has found, and its files are read when a caller asks for them, not when it is scanned.
     """
 
     url: str
@@ -131,14 +148,11 @@ class Store(Protocol):
     def followed(self) -> tuple[str, ...]:
         """Where the roots from 1 on lie."""
 
-    def look(self, path: str = "") -> bool:
-        """See anew what lies at and below a folder of root 0; nothing is done where the store is always live.
-
-        Returns:
-            False when nothing lies there any more, so that all above it has to be looked at.
+    def look(self, paths: Collection[str] = ("",)) -> Store:
+        """What lies at and below some folders of root 0 now, as a store; a local one is always live: itself.
 
         Raises:
-            StoreUnavailableError: The listing failed; what was seen before still stands.
+            StoreUnavailableError: A listing failed.
         """
 
     def open(self, place: Place, known: FileState | None = None) -> Handle:

@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -96,13 +96,18 @@ class LocalStore:
         return self._paths[0]
 
     @property
+    def title(self) -> str:
+        """Name of the root folder."""
+        return os.path.basename(self.root) or "/"
+
+    @property
     def followed(self) -> tuple[str, ...]:
         """The real paths of the folders that links may lead into."""
         return tuple(self._paths[1:])
 
-    def look(self, path: str = "") -> bool:
-        """See `Store.look`: a local store is always live."""
-        return True
+    def look(self, paths: Collection[str] = ("",)) -> LocalStore:
+        """See `Store.look`."""
+        return self
 
     def open(self, place: Place, known: FileState | None = None) -> LocalHandle:
         """See `Store.open`."""

@@ -63,7 +63,7 @@ def build(
     def rows() -> Iterator[tuple[Any, ...]]:
         key = ROOT - 1
         born = identities.born
-        for seen in scanner.walk("", Place(0, ""), None):
+        for seen in scanner.with_heads(scanner.walk("", Place(0, ""), None)):
             path, kind, state = seen.path, seen.kind, seen.state
             key += 1
             above, _, name = path.rpartition("/")
@@ -71,7 +71,7 @@ def build(
                 folders[path] = key
                 size = None
             else:
-                size = state.size
+                size = state.size if state.size >= 0 else None
             uuid = number = None
             if kind != RowKind.LINK:
                 uuid, number = born(path)
@@ -176,6 +176,7 @@ class _View(NamedTuple):
     content: bytes | None
     skill: bytes | None
     skill_path: str | None
+    version: bytes = b""
 
 
 class _Held:
@@ -273,11 +274,12 @@ class _Applying:
         return {(parent, name, visible, target) for _, parent, name, visible, target in links if visible}
 
     def _reconcile(self) -> Plan:
-        inode = self._store.inode
+        # Two keys of a remote store may well hold the same bytes: what moved there is told, never guessed.
+        remote, inode = self._store.remote, self._store.inode
 
         def states(items: Iterable[tuple[str, RowKind, bytes, bytes | None]]) -> dict[str, State]:
             return {
-                path: State(kind <= RowKind.SKILL, inode(signature), content)
+                path: State(kind <= RowKind.SKILL, inode(signature), None if remote else content)
                 for path, kind, signature, content in items
                 if kind != RowKind.LINK
             }
@@ -361,7 +363,9 @@ class _Applying:
                 "WHERE key=?",
                 (*columns, node.key),
             )
-        if seen.content != node.content:
+        if seen.content != node.content or (
+            self._store.remote and seen.state.signature != node.signature
+        ):
             self._sql("DELETE FROM text WHERE key=?", (node.key,))
             self._sql("DELETE FROM sha256 WHERE key=?", (node.key,))
         if node.kind == RowKind.SKILL and seen.kind != RowKind.SKILL:
@@ -369,7 +373,7 @@ class _Applying:
         self._after(path, seen, node.key, node.uuid)
 
     def _columns(self, seen: Seen) -> tuple[Any, ...]:
-        size = None if seen.kind <= RowKind.SKILL else seen.state.size
+        size = None if seen.kind <= RowKind.SKILL or seen.state.size < 0 else seen.state.size
         target = encode_place(seen.lies) if seen.lies else None
         return seen.state.signature, size, seen.state.modified, seen.content, target
 
@@ -430,8 +434,9 @@ class _Applying:
                 own = self._known.get(skill)
                 skills[skill] = own.node.uuid if own is not None else self._uuid_at(skill)
             view[node.uuid] = _View(
-                known.path, node.kind, node.content, None if skill is None else skills[skill], skill
-            )
+                known.path, node.kind, node.content, None if skill is None else skills[skill], skill,
+                self._version(node.kind, node.signature),
+            )  # fmt: skip
         return view
 
     def _view_after(self) -> dict[bytes, _View]:
@@ -443,8 +448,13 @@ class _Applying:
                 continue
             if seen.skill not in skills:
                 skills[seen.skill] = self._uuids.get(seen.skill) or self._uuid_at(seen.skill)
-            view[uuid] = _View(path, seen.kind, seen.content, skills[seen.skill], seen.skill)
+            version = self._version(seen.kind, seen.state.signature)
+            view[uuid] = _View(path, seen.kind, seen.content, skills[seen.skill], seen.skill, version)
         return view
+
+    def _version(self, kind: RowKind, signature: bytes) -> bytes:
+        """What tells two versions of a file apart whose content may not be known: its signature."""
+        return signature.removesuffix(b"?") if self._store.remote and kind == RowKind.FILE else b""
 
     def _on_the_way(self) -> dict[bytes, _View]:
         """Folders outside skills that can be seen."""

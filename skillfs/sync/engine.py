@@ -10,25 +10,26 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
 from skillfs.core.textfacts import TextFacts
-from skillfs.errors import InvalidArgumentError, SkillFSError
+from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError
 from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.index.rows import IndexDamage, Row, RowKind
-from skillfs.stores.base import Store
+from skillfs.stores.base import StaleFile, Store
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
 from skillfs.sync.reconcile import parent_of, parents_of
@@ -38,6 +39,7 @@ __all__ = ["Engine"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger("skillfs")
 _MAYBE_DAMAGE = (sqlite3.Error, IndexDamage)
 # A sync compares rows with one another all the time: what it trips over may be damage too.
 _MAYBE_DAMAGE_IN_SYNC = (*_MAYBE_DAMAGE, LookupError, AssertionError)
@@ -48,8 +50,20 @@ CHECK_COST = 10.0
 MOST_CHECKED = 10_000
 """How many folders are remembered as checked."""
 
+MOST_LOOKS = 4
+"""How often a listing is taken anew when the store, or this process, changes something meanwhile."""
+
 MOST_PENDING_FACTS = 64
 MOST_PENDING_SECONDS = 1.0
+
+
+class _PendingFacts(NamedTuple):
+    """What a first reading computed of a row with a signature."""
+
+    signature: bytes
+    content: bytes
+    md5: bytes
+    text: TextFacts
 
 
 class Engine:
@@ -77,9 +91,12 @@ class Engine:
         self._is_own = False
         self._own_stamp: int | None = None
         self._lock = threading.RLock()
+        self._checking = threading.Lock()
+        self._epoch = 0
+        self._offered: tuple[int, Store] | None = None
         self._pid = os.getpid()
         self._checked: dict[str, tuple[float, float]] = {}
-        self._pending: dict[int, tuple[bytes, bytes, TextFacts]] = {}
+        self._pending: dict[int, _PendingFacts] = {}
         self._pending_since = 0.0
         _engines.add(self)
 
@@ -96,6 +113,12 @@ class Engine:
         asked = time.monotonic()
         if self._is_fresh(path, max_age, asked):
             return
+        if self.store.remote:
+            if max_age > 0:
+                self._check_in_background(path)
+            else:
+                self.sync(path)
+            return
         with self._lock:
             # Of many that wait here only the first has to look.
             if not self._is_fresh(path, max_age, asked):
@@ -110,6 +133,21 @@ class Engine:
             at = at.rpartition("/")[0] if at else None
         return False
 
+    def _check_in_background(self, path: str) -> None:
+        """Check a remote store without keeping anybody waiting; its failure is told by the log."""
+
+        def check() -> None:
+            try:
+                self.sync(path)
+            except Exception as error:
+                _log.warning("a check of the store failed: %s", error)
+                self._checked[path] = (time.monotonic(), 0.0)
+            finally:
+                self._checking.release()
+
+        if self._checking.acquire(blocking=False):
+            threading.Thread(target=check, name="skillfs-check", daemon=True).start()
+
     def sync(self, path: str = "", *, on_progress: Callable[[int], None] | None = None) -> None:
         """Bring the index in step with a folder and all below it.
 
@@ -122,17 +160,60 @@ class Engine:
             InvalidArgumentError: Another filesystem has made the index one of another view of the store.
         """
         self._notice_fork()
+        if self.store.remote:
+            self._sync_remote(path, on_progress)
+            return
         with self._lock:
             started = time.monotonic()
             self._notice_replacement()
-            duration = self._recovering(lambda: self._sync(path, on_progress))
-            if not path or len(self._checked) >= MOST_CHECKED:
-                self._checked.clear()
-            self._checked[path] = (started, duration)
+            duration = self._recovering(lambda: self._sync(path, self.store, on_progress))
+            self._remember_check(path, started, duration)
+
+    def _remember_check(self, path: str, started: float, duration: float) -> None:
+        if not path or len(self._checked) >= MOST_CHECKED:
+            self._checked.clear()
+        self._checked[path] = (started, duration)
+
+    def offer(self, look: Store) -> None:
+        """Hand over a look at the whole store that was taken just now, for the next sync to begin with."""
+        self._offered = (self._epoch, look)
+
+    def _sync_remote(self, path: str, on_progress: Callable[[int], None] | None) -> None:
+        """As `sync`. The listing is taken without holding anybody up; one that was overtaken is taken anew."""
+        path = self.query(lambda: self._known_folder(path))
+        for attempt in range(1, MOST_LOOKS + 1):
+            started = time.monotonic()
+            offered, self._offered = self._offered, None
+            if offered is not None and not path:
+                epoch, look = offered
+            else:
+                epoch, look = self._epoch, self.store.look((path,))
+            duration = time.monotonic() - started
+            with self._lock:
+                self._notice_replacement()
+                if epoch != self._epoch:
+                    if attempt < MOST_LOOKS:
+                        continue
+                    look = self.store.look((path,))
+                if path and not look.exists(Place(0, path)):
+                    path = ""
+                    continue
+                self._epoch += 1
+                try:
+                    self._recovering(lambda: self._sync(path, look, on_progress))  # noqa: B023  # called at once
+                except StaleFile:
+                    path = self.query(lambda: self._known_folder(path))  # noqa: B023  # called at once
+                    continue
+                self._remember_check(path, started, duration)
+                return
+        raise StoreUnavailableError("the store changes faster than it can be looked at; try again")
 
     def look_again(self, folder: str) -> None:
         """List one folder again, because a reader found it different from what the index says."""
         self._notice_fork()
+        if self.store.remote:
+            self._sync_remote(folder, None)
+            return
         with self._lock:
             self._notice_replacement()
             self._recovering(lambda: self._look_again(folder))
@@ -149,13 +230,22 @@ class Engine:
         self._notice_fork()
         with self._lock:
             self._notice_replacement()
+            self._epoch += 1
             self._recovering(lambda: self._take_in(set(folders), moves))
 
     def _take_in(self, folders: set[str], moves: Mapping[str, str] | None) -> None:
         if not self._is_built():
-            self._build(None)
-        else:
-            self._apply({self._known_folder(folder) for folder in folders}, sure=True, moves=moves)
+            self._build(self.store.look(), None)
+            return
+        known = {self._known_folder(folder) for folder in folders}
+        while True:
+            look = self.store.look(known)
+            # Where no folder is empty, one whose last file went away is gone as well.
+            gone = {f for f in known if f and not look.exists(Place(0, f))} if self.store.remote else set()
+            if not gone:
+                break
+            known = {parent_of(f) if f in gone else f for f in known}
+        self._apply(known, look, sure=True, moves=moves)
 
     def _known_folder(self, path: str) -> str:
         while path:
@@ -167,19 +257,22 @@ class Engine:
 
     def _look_again(self, folder: str) -> None:
         if not self._is_built():
-            self._build(None)
-        elif not self._apply({folder}, sure=False):
+            self._build(self.store, None)
+        elif not self._apply({folder}, self.store, sure=False):
             self._apply_everywhere({folder})
 
-    def _sync(self, path: str, on_progress: Callable[[int], None] | None) -> float:
+    def _sync(self, path: str, look: Store, on_progress: Callable[[int], None] | None) -> float:
         """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew."""
         if not self._is_built():
-            self._build(on_progress)
+            self._build(self.store.look() if path else look, on_progress)
             return 0.0
         started = time.monotonic()
-        dirty = find_dirty(self.store, self.catalog, self._scope(path))
+        scope = self._scope(path)
+        if self.store.remote and path and (scope is None or scope.path != path):
+            raise StaleFile  # what was looked at is not what the index knows any more
+        dirty = find_dirty(look, self.catalog, scope)
         duration = time.monotonic() - started
-        if dirty and not self._apply(dirty, sure=False):
+        if dirty and not self._apply(dirty, look, sure=self.store.remote):
             self._apply_everywhere(dirty)
         return duration
 
@@ -193,15 +286,15 @@ class Engine:
             path = parent_of(path)
         return None
 
-    def _build(self, on_progress: Callable[[int], None] | None) -> None:
+    def _build(self, look: Store, on_progress: Callable[[int], None] | None) -> None:
         with self.database.write() as connection:
             if self._is_built():
                 return  # another process built it while this one waited
-            scanner = Scanner(self.store, self.ignore)
+            scanner = Scanner(look, self.ignore)
             if on_progress is not None:
                 scanner.on_progress = on_progress
             identities = Identities(connection, self.namespace, time.time())
-            build(connection, self.store, self.catalog, scanner, identities, self.title)
+            build(connection, look, self.catalog, scanner, identities, self.title)
             connection.execute("INSERT OR REPLACE INTO facts.meta VALUES ('view', ?)", (self._view,))
         self._is_own = True
 
@@ -236,13 +329,16 @@ class Engine:
             self._is_built()
 
     def _apply_everywhere(self, dirty: set[str]) -> None:
-        self._apply(dirty | find_dirty(self.store, self.catalog), sure=True)
+        self._apply(dirty | find_dirty(self.store, self.catalog), self.store, sure=True)
 
-    def _apply(self, dirty: set[str], *, sure: bool, moves: Mapping[str, str] | None = None) -> bool:
+    def _apply(
+        self, dirty: set[str], look: Store, *, sure: bool, moves: Mapping[str, str] | None = None
+    ) -> bool:
         """Reconcile these folders, in one transaction.
 
         Args:
             dirty: Their paths.
+            look: What the store shows of them.
             sure: Whether the whole store was looked at again after something had been missed or met anew, or
                 what happened is known.
             moves: New path to old path of what is known to have been moved.
@@ -254,12 +350,12 @@ class Engine:
         """
         with self.database.write() as connection:
             self._is_built()
-            scanner = Scanner(self.store, self.ignore)
-            gathered = gather(self.store, self.catalog, scanner, dirty)
+            scanner = Scanner(look, self.ignore)
+            gathered = gather(look, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered)):
                 return False
             identities = Identities(connection, self.namespace, time.time())
-            apply(connection, self.store, self.catalog, scanner, gathered, identities, self.title, moves)
+            apply(connection, look, self.catalog, scanner, gathered, identities, self.title, moves)
         return True
 
     def _may_have_moved(self, gathered: Gathered) -> bool:
@@ -316,6 +412,7 @@ class Engine:
             return
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._checking = threading.Lock()
         self._pending = {}
         self._checked = {}
         if self.database.in_memory:
@@ -330,7 +427,7 @@ class Engine:
             return self.database.recovering(lambda: self._rebuilt(work), error)
 
     def _rebuilt(self, work: Callable[[], T]) -> T:
-        self._sync("", None)
+        self._sync("", self.store.look(), None)
         return work()
 
     def query(self, work: Callable[[], T]) -> T:
@@ -350,11 +447,13 @@ class Engine:
     def text_facts(self, row: Row) -> tuple[bytes, TextFacts] | None:
         """MD5 and text facts of a row that were computed here and are not committed yet."""
         pending = self._pending.get(row.key)
-        return (pending[1], pending[2]) if pending is not None and pending[0] == row.signature else None
+        if pending is None or pending.signature != row.signature:
+            return None
+        return pending.md5, pending.text
 
-    def keep_text_facts(self, row: Row, md5: bytes, facts: TextFacts) -> None:
+    def keep_text_facts(self, row: Row, content: bytes, md5: bytes, facts: TextFacts) -> None:
         """Remember what a first reading computed; committed with others, never holding up a reader."""
-        self._pending[row.key] = (row.signature, md5, facts)
+        self._pending[row.key] = _PendingFacts(row.signature, content, md5, facts)
         now = time.monotonic()
         if len(self._pending) == 1:
             self._pending_since = now
@@ -369,13 +468,15 @@ class Engine:
         rows = [
             (key, md5, f.encoding, f.characters, f.lines, f.reason, f.reason_at,
              None if f.grid is None else f.grid.pack(), key, signature)
-            for key, (signature, md5, f) in some.items()
+            for key, (signature, _, md5, f) in some.items()
         ]  # fmt: skip
+        contents = [(p.content, key, p.signature) for key, p in some.items()] if self.store.remote else []
         sql = (
             "INSERT OR REPLACE INTO text SELECT ?, ?, ?, ?, ?, ?, ?, ? "
             "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
         )
-        if self.database.try_write([(sql, rows)]):
+        content_sql = "UPDATE entry SET content=? WHERE key=? AND signature=? AND content IS NULL"
+        if self.database.try_write([(sql, rows), (content_sql, contents)]):
             for key, value in some.items():
                 if self._pending.get(key) is value:
                     del self._pending[key]

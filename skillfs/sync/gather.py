@@ -94,7 +94,8 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
                 continue
             place = resolved
         if node.kind == RowKind.FILE:
-            if node.content is None and _stays_closed(store, place, node.signature, store.open):
+            closed_file = node.content is None and not store.remote
+            if closed_file and _stays_closed(store, place, node.signature, store.open):
                 continue
             listed_at[place].append(above)
             files[place.root].append((place.path, node.signature))
@@ -124,7 +125,7 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
         nodes[key] = (parent, name)
         signatures.append((key, signature))
     paths = paths_of(nodes)
-    closed_folders, closed = _closed_folders(catalog), _closed_files(catalog)
+    closed_folders, closed = _closed_folders(catalog), _closed_files(store, catalog)
     if closed_folders:
         signatures = [
             (key, signature)
@@ -164,8 +165,10 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
     return dirty
 
 
-def _closed_files(catalog: Catalog) -> set[tuple[int, str]]:
+def _closed_files(store: Store, catalog: Catalog) -> set[tuple[int, str]]:
     """Folder and name of the files that could not be read."""
+    if store.remote:
+        return set()  # most have not been read so far; whether one can be is asked by reading it
     return set(catalog.read("SELECT parent, name FROM entry WHERE kind=2 AND content IS NULL"))
 
 
@@ -244,10 +247,21 @@ class _Gathering:
             chain = self._chain(parent_of(path))
             for seen in self._scanner.walk(path, place, skill, linked=linked, chain=chain):
                 self._result.seen[seen.path] = seen
+        if self._store.remote:
+            self._read_heads()
         if self._scanner.unreadable:
             self._keep_unreadable()
         self._drop_orphans()
         return self._result
+
+    def _read_heads(self) -> None:
+        """Read the heads that are new, and keep what was learned of files that are the same."""
+        known, result = self._result.known, self._result.seen
+        for seen in self._scanner.with_heads(list(result.values())):
+            was = known.get(seen.path)
+            if was is not None and seen.content is None and was.node.signature == seen.state.signature:
+                seen = seen._replace(content=was.node.content)
+            result[seen.path] = seen
 
     def _drop_orphans(self) -> None:
         """Leave to the next check what was seen in a folder that was gone when the one above was listed."""
@@ -350,7 +364,8 @@ class _Gathering:
                     self._scanner.unreadable_file(path, name, error)
                 return
             settled = not state.signature.endswith(b"?")
-            if settled and state.signature == node.signature and node.content is not None:
+            is_known = node.content is not None or self._store.remote
+            if settled and state.signature == node.signature and is_known:
                 self._scanner.note_names(path, name, names)
                 return
         self._add_known(row, path, node, skill)

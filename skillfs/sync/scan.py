@@ -8,20 +8,32 @@ the store to be an alias of: a `SKILL.md` that is a link, and a link into a foll
 from __future__ import annotations
 
 import errno
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from skillfs.core.digest import xxh3
 from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place, Severity
 from skillfs.core.wire import quote_name
+from skillfs.errors import SkillFSError
 from skillfs.index.rows import RowKind
-from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
+from skillfs.stores.base import FileState, FolderHandle, StaleFile, Store, unsettled
 
-__all__ = ["SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone", "is_left_out"]
+__all__ = ["PENDING", "SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone", "is_left_out"]
 
 SKILL_MD = "SKILL.md"
+
+PENDING = bytes(bytearray(b"not read yet"))
+"""The head of a `SKILL.md` of a remote store until it is read; told by identity."""
+
+MOST_READERS = 16
+"""How many heads are asked for at the same time."""
+
+MOST_WAITING = 64
+"""How many heads are asked for before the first of them is taken: with 72 KiB each, under 5 MB."""
 MOST_LINKS = 8
 """How many links into followed folders may lead on from one another."""
 
@@ -61,7 +73,7 @@ class Seen(NamedTuple):
         content: XXH3-128 of a file; None when it could not be read.
         lies: Where it lies, when that is not where its path says; None as a rule.
         skill: Path of the enclosing skill; None outside skills.
-        head: The first bytes of a `SKILL.md`; empty when it could not be read.
+        head: The first bytes of a `SKILL.md`; empty when it could not be read, `PENDING` until it is.
     """
 
     path: str
@@ -176,6 +188,9 @@ class Scanner:
         secrets: list[str] = []
         if len(files) < len(listed.files) or len(links) < len(listed.links):
             secrets = [name for name in (*listed.files, *listed.links) if reason(name) == "secret"]
+        for code, name, message in listed.unfit:
+            severity: Severity = "info" if code == "directory-marker" else "warning"
+            self.problems.append(ScanProblem(path, name, code, severity, message))
         is_skill = SKILL_MD in files
         skill_md_place = None
         if SKILL_MD in links:
@@ -217,6 +232,9 @@ class Scanner:
         """One file of an open folder; None when it is no more."""
         full = f"{path}/{name}" if path else name
         head = HEAD_LIMIT if name == SKILL_MD else 0
+        if self._store.remote:
+            state, _ = folder.stat(name)
+            return Seen(full, RowKind.FILE, state, None, None, skill, PENDING if head else None)
         try:
             if head == 0 and self.known_content is not None:
                 state, names = folder.stat(name)
@@ -235,6 +253,52 @@ class Scanner:
         if names > 1:
             self.note_names(path, name, names)
         return Seen(full, RowKind.FILE, state, content, None, skill, start if head else None)
+
+    def with_heads(self, met: Iterable[Seen]) -> Iterator[Seen]:
+        """The same, with the heads of all `SKILL.md` read; those of a remote store several at a time.
+
+        Raises:
+            StaleFile: One is gone since the look that showed it.
+            StoreUnavailableError: The store does not answer.
+        """
+        if not self._store.remote:
+            yield from met
+            return
+        with ThreadPoolExecutor(MOST_READERS, "skillfs-heads") as pool:
+            window: deque[tuple[Seen, Future[Seen] | None]] = deque()
+            waiting = 0
+            try:
+                for seen in met:
+                    job = pool.submit(self._with_head, seen) if seen.head is PENDING else None
+                    waiting += job is not None
+                    window.append((seen, job))
+                    while window and (waiting >= MOST_WAITING or window[0][1] is None):
+                        waiting -= window[0][1] is not None
+                        yield _result(*window.popleft())
+                while window:
+                    yield _result(*window.popleft())
+            finally:
+                for _, job in window:
+                    if job is not None:
+                        job.cancel()
+
+    def _with_head(self, seen: Seen) -> Seen:
+        if seen.state.size == 0:
+            return seen._replace(head=b"", content=xxh3(b""))
+        place = Place(0, seen.path)
+        try:
+            with self._store.open(place) as handle:
+                head = handle.read(0, HEAD_LIMIT)
+                content = xxh3(head) if len(head) == handle.state.size else None
+                return seen._replace(state=handle.settled(), head=head, content=content)
+        except FileNotFoundError:
+            raise StaleFile from None
+        except OSError as error:
+            if isinstance(error, SkillFSError):
+                raise
+            above, _, name = seen.path.rpartition("/")
+            self.unreadable_file(above, name, error)
+            return seen._replace(state=unsettled(seen.state), head=b"")
 
     def note_names(self, path: str, name: str, names: int) -> None:
         """Note a file that has more than one name."""
@@ -356,6 +420,10 @@ class Scanner:
     def _unknown(self, place: Place) -> FileState:
         """The state of what could not be read: every later check looks again."""
         return unsettled(self._store.state(place) or FileState(b"", 0, 0))
+
+
+def _result(seen: Seen, job: Future[Seen] | None) -> Seen:
+    return seen if job is None else job.result()
 
 
 def _why(error: OSError) -> str:

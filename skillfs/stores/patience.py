@@ -1,0 +1,77 @@
+"""Trying again: what a remote store may fail at for a moment is tried again, with pauses, up to a deadline."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from skillfs.errors import SkillFSError, StoreUnavailableError
+from skillfs.stores.base import StaleFile
+
+__all__ = ["Refused", "persistently"]
+
+T = TypeVar("T")
+
+DEADLINE = 30.0
+"""Seconds after which a store that keeps failing counts as away."""
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+
+
+class Refused(Exception):
+    """An answer that no repetition makes a better one; raised by `reason_of`. Never reaches a caller.
+
+    Args:
+        reason: Words for a person, without anything of the endpoint or the credentials.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+_FINAL = (
+    SkillFSError,
+    StaleFile,
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+)
+
+
+def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], str]) -> T:
+    """Do something that may fail for a moment.
+
+    Args:
+        work: Called with the seconds left.
+        reason_of: Puts an error in words for a person, who is to see nothing of endpoint or credentials; or
+            raises what it means, when it is no matter of the moment.
+
+    Raises:
+        StoreUnavailableError: It failed until the deadline, or was refused.
+        OSError: Of the kinds that say something about the file, not about the moment.
+        StaleFile: The file is another.
+    """
+    end = time.monotonic() + DEADLINE
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return work(max(0.1, end - time.monotonic()))
+        except _FINAL:
+            raise
+        except Exception as error:
+            try:
+                reason = reason_of(error)
+            except Refused as refused:
+                raise StoreUnavailableError(f"the store refuses to answer: {refused.reason}") from error
+            wait = pause * random.uniform(0.5, 1.0)
+            if time.monotonic() + wait >= end:
+                raise StoreUnavailableError(f"the store does not answer ({reason}); try again later") from error
+        time.sleep(wait)
+        pause = min(pause * 2, LONGEST_PAUSE)

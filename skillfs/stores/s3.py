@@ -1,0 +1,250 @@
+"""S3 as a source, by the client of s3fs.
+
+Listings are `ListObjectsV2` without a delimiter, a thousand keys a request (`ListObjectVersions` where s3fs was
+told to be `version_aware`); a reading is one `GetObject` with a range and, as its condition, the ETag that was
+known. There is no `HeadObject`: its answer would be old by the time of the reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from fsspec.asyn import sync
+
+from skillfs.errors import InvalidArgumentError, UnreadableError, quoted
+from skillfs.stores.base import FileState, StaleFile
+from skillfs.stores.patience import Refused, persistently
+from skillfs.stores.source import MAY_NOT_LIST, Found, Tells, account_of
+
+__all__ = ["S3Source"]
+
+ONE_PUT = 64 << 20
+"""Bytes up to which a file is sent in one request; a longer one in parts of this size."""
+
+
+class S3Source:
+    """A bucket, or what has a prefix in one; see `Source`.
+
+    The signature of a file is its ETag, its size and, with `version_aware`, its version id. ETags are opaque.
+
+    Args:
+        fs: A filesystem of s3fs that nobody else uses.
+        root: `bucket` or `bucket/prefix`.
+        options: What it was made with.
+    """
+
+    def __init__(self, fs: Any, root: str, options: Mapping[str, Any]) -> None:
+        bucket, _, prefix = root.strip("/").partition("/")
+        if not bucket:
+            raise InvalidArgumentError(f"store {quoted(root)} names no bucket; write s3://bucket/prefix")
+        self._fs = fs
+        # Trying again is done here, up to a deadline, and not five times five times below.
+        fs.retries = 1
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self.spellings: tuple[str, ...] = (self.url, f"s3a://{self.url[5:]}")
+        self.account = account_of(options)
+        self.title = prefix.rpartition("/")[2] or bucket
+        self.tells: Tells = "version"
+        self.holds_empty_folders = False
+
+    def find(self, folder: str) -> Iterator[Found]:
+        """See `Source.find`."""
+        prefix = f"{self._prefix}{folder}/" if folder else self._prefix
+        versions = bool(self._fs.version_aware)
+        method = "list_object_versions" if versions else "list_objects_v2"
+        more: dict[str, str] = {}
+        while True:
+            try:
+                page = self._call(method, Prefix=prefix, **more)
+            except PermissionError as error:
+                raise UnreadableError(MAY_NOT_LIST) from error
+            for item in page.get("Versions" if versions else "Contents", ()):
+                if not versions or item.get("IsLatest"):
+                    yield Found(item["Key"][len(self._prefix) :], "file", self._state(item, item["Size"]))
+            if not page.get("IsTruncated"):
+                return
+            if versions:
+                more = {
+                    "KeyMarker": page.get("NextKeyMarker", ""),
+                    "VersionIdMarker": page.get("NextVersionIdMarker", ""),
+                }
+            else:
+                more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def get(self, key: str, start: int, end: int, known: FileState) -> bytes:
+        """See `Source.get`."""
+        condition = {"IfMatch": known.signature.partition(b"\0")[0].decode()}
+        if start > 0 or end < known.size:
+            condition["Range"] = f"bytes={start}-{end - 1}"
+        try:
+            state, data = self._get(key, min(end, known.size) - start, **condition)
+        except FileNotFoundError:
+            raise StaleFile from None
+        if state.signature != known.signature:
+            raise StaleFile
+        return data
+
+    def head(self, key: str, length: int) -> tuple[FileState, bytes]:
+        """See `Source.head`."""
+        try:
+            return self._get(key, None, Range=f"bytes=0-{length - 1}")
+        except _EmptyError:
+            return self._get(key, None)
+
+    def _get(self, key: str, length: int | None, **options: str) -> tuple[FileState, bytes]:
+        """One GET; the state of the file and a body of the length that was asked for, and no other."""
+
+        async def get() -> tuple[FileState, bytes]:
+            answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=self._prefix + key, **options)
+            body = answer["Body"]
+            announced = answer["ContentLength"]
+            _, _, size = answer.get("ContentRange", "").rpartition("/")
+            if length not in (None, announced) or (length is None and announced > _longest(options)):
+                body.close()
+                raise OSError("a body of another length than was asked for")
+            data = await body.read()
+            if len(data) != announced:
+                raise OSError("a body of another length than was announced")
+            return self._state(answer, int(size) if size.isdigit() else announced), data
+
+        found: tuple[FileState, bytes] = self._persistently(get)
+        return found
+
+    def state(self, key: str) -> FileState | None:
+        """See `Source.state`: by a GET of one byte, so that a key may be read where it may not be listed."""
+        try:
+            return self.head(key, 1)[0]
+        except FileNotFoundError:
+            return None
+
+    def _state(self, answer: Mapping[str, Any], size: int) -> FileState:
+        modified = answer.get("LastModified")
+        nanoseconds = int(modified.timestamp()) * 1_000_000_000 if isinstance(modified, datetime) else 0
+        version = answer.get("VersionId", "") if self._fs.version_aware else ""
+        return FileState(f"{answer['ETag']}\0{size}\0{version}".encode(), size, nanoseconds)
+
+    def settled(self, state: FileState) -> FileState:
+        """See `Source.settled`: an ETag is never too young."""
+        return state
+
+    def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
+        """See `Source.put`."""
+        condition = {"IfNoneMatch": "*"} if exclusive else {}
+        if size <= ONE_PUT:
+            file.seek(0)
+            self._call("put_object", Key=self._prefix + key, Body=file.read(), **condition)
+            return
+        name = {"Key": self._prefix + key}
+        upload = {**name, "UploadId": self._call("create_multipart_upload", **name)["UploadId"]}
+        try:
+            file.seek(0)
+            parts: list[dict[str, Any]] = []
+            while block := file.read(ONE_PUT):
+                number = len(parts) + 1
+                answer = self._call("upload_part", **upload, PartNumber=number, Body=block)
+                parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            self._call("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts}, **condition)
+        except BaseException:
+            self._call("abort_multipart_upload", **upload)
+            raise
+
+    def copy(self, source: str, target: str) -> None:
+        """See `Source.copy`."""
+        origin = {"Bucket": self._bucket, "Key": self._prefix + source}
+        self._call("copy_object", Key=self._prefix + target, CopySource=origin)
+
+    def delete(self, key: str) -> None:
+        """See `Source.delete`."""
+        self._call("delete_object", Key=self._prefix + key)
+
+    def make_folder(self, key: str) -> None:
+        """Nothing: there are no folders."""
+
+    def remove_folder(self, key: str) -> None:
+        """Nothing: there are no folders."""
+
+    def _call(self, method: str, **options: Any) -> dict[str, Any]:
+        async def call() -> dict[str, Any]:
+            answer: dict[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+            return answer
+
+        found: dict[str, Any] = self._persistently(call)
+        return found
+
+    def _persistently(self, work: Callable[[], Any]) -> Any:
+        async def bounded(seconds: float) -> Any:
+            return await asyncio.wait_for(work(), seconds)
+
+        return persistently(lambda left: sync(self._fs.loop, bounded, left), _reason)
+
+
+class _EmptyError(Exception):
+    """A range was asked of an empty object."""
+
+
+def _longest(options: Mapping[str, str]) -> int:
+    last = options.get("Range", "").rpartition("-")[2]
+    return int(last) + 1 if last else 0
+
+
+def _reason(error: Exception) -> str:
+    answer = _answer(error)
+    if answer is None:
+        return _reason_without_answer(error)
+    status, code = answer
+    if code == "InvalidObjectState":
+        raise Refused("the object is archived; restore it first") from error
+    if status == 404 and code != "NoSuchBucket":
+        raise FileNotFoundError("there is no such object") from error
+    if status == 412 or code == "PreconditionFailed":
+        raise StaleFile from error
+    if status == 416:
+        raise _EmptyError from error
+    if status in (401, 403):
+        raise PermissionError("may not be read with these credentials") from error
+    if code == "NoSuchBucket":
+        raise Refused("there is no such bucket") from error
+    if 300 <= status < 500 and status not in (408, 425, 429):
+        raise Refused(f"HTTP status {status}" + (f", {code}" if code.isalnum() else "")) from error
+    return f"HTTP status {status}"
+
+
+_WORDS = {
+    "ClientPayloadError": "the answer was cut short",
+    "ResponseParserError": "the answer is not one of S3",
+    "EndpointConnectionError": "no connection",
+    "ConnectionClosedError": "the connection was closed",
+    "ServerDisconnectedError": "the connection was closed",
+    "TimeoutError": "no answer in time",
+    "ReadTimeoutError": "no answer in time",
+    "ConnectTimeoutError": "no answer in time",
+    "SSLError": "no trusted connection",
+}
+
+
+def _reason_without_answer(error: Exception) -> str:
+    name = type(error).__name__
+    if name in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
+        raise Refused(
+            "no credentials were found; pass key and secret or a profile, set them in the environment, or pass anon=True"
+        ) from error
+    if name == "ParamValidationError" or isinstance(error, TypeError | KeyError | AttributeError | ValueError):
+        raise Refused(f"{name} in the client") from error
+    return _WORDS.get(name, "the connection failed")
+
+
+def _answer(error: BaseException | None) -> tuple[int, str] | None:
+    """HTTP status and code of the error of S3 that an error came from."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            code = str(response.get("Error", {}).get("Code", ""))
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return int(status or (code if code.isdigit() else 0)), code
+        error = error.__cause__ or error.__context__
+    return None
