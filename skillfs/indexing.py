@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -22,9 +24,10 @@ from skillfs.access import Access
 from skillfs.core.digest import md5, sha256, xxh3, xxh3_of_blocks
 from skillfs.core.model import Place
 from skillfs.core.textfacts import TextScanner, scan_text
+from skillfs.errors import StoreUnavailableError
 from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
-from skillfs.stores.base import Handle, Store
+from skillfs.stores.base import FileState, Handle, StaleFile, Store
 from skillfs.stores.local import LocalStore
 from skillfs.sync.engine import Engine
 
@@ -47,6 +50,9 @@ Threads save a tenth."""
 
 SMALL_FILE = 1 << 20
 
+MOST_READERS = 16
+"""How many files of a remote store are read at the same time."""
+
 _LACKING = (
     "FROM entry e LEFT JOIN text t ON t.key=e.key LEFT JOIN sha256 s ON s.key=e.key "
     "WHERE e.kind=2 AND e.visible=1 AND (t.md5 IS NULL OR s.digest IS NULL)"
@@ -57,6 +63,7 @@ _MISSING = (
     f"{_LACKING} AND e.key > ? ORDER BY e.key LIMIT 5000"
 )
 _SAME = "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=? AND content=?)"
+_KEEP_CONTENT = "UPDATE entry SET content=? WHERE key=? AND signature=? AND content IS NULL"
 _KEEP_TEXT = f"INSERT OR REPLACE INTO text SELECT ?, ?, ?, ?, ?, ?, ?, ? {_SAME}"
 _KEEP_SHA256 = f"INSERT OR REPLACE INTO sha256 SELECT ?, ? {_SAME}"
 
@@ -66,13 +73,14 @@ class _Task(NamedTuple):
     place: Place
     signature: bytes
     size: int
-    content: bytes
+    content: bytes | None
 
 
 class _Found(NamedTuple):
     """What was computed of a file, with its place in the batch; text facts as the columns of their row."""
 
     number: int
+    content: bytes
     md5: bytes
     sha256: bytes
     text: tuple[str | None, int, int, str | None, int | None, bytes | None]
@@ -111,35 +119,35 @@ def index_all(engine: Engine, access: Access, on_progress: Callable[[int, int], 
         if missing.size >= HELPED_BYTES and isinstance(store, LocalStore):
             helper = _Helper(store)
         with helper or contextlib.nullcontext():
-            batches = _batches(task for task in _missing(engine, access) if task.content)
-            texts: list[tuple[Any, ...]] = []
-            digests: list[tuple[Any, ...]] = []
+            batches = _batches(task for task in _missing(engine, access) if task.content or store.remote)
+            rows = _Rows()
             for batch, found in _measured(store, batches, helper):
-                _add_rows(batch, found, texts, digests)
-                if len(texts) >= COMMIT_FILES:
-                    done += _keep(engine, texts, digests)
+                rows.add(batch, found)
+                if len(rows.texts) >= COMMIT_FILES:
+                    done += rows.keep(engine)
                 if on_progress is not None:
-                    on_progress(done + len(texts), total)
-            done += _keep(engine, texts, digests)
+                    on_progress(done + len(rows.texts), total)
+            done += rows.keep(engine)
         if done + missing.unreadable >= total:
             break
     return done
 
 
 def _count(engine: Engine, access: Access) -> _Missing:
+    remote = engine.store.remote
     if not access.restricted:
         (row,) = engine.query(lambda: engine.catalog.read(_COUNT))
-        return _Missing(*row)
+        return _Missing(*row) if not remote else _Missing(*row)._replace(unreadable=0)
     files = unreadable = size = 0
     for task in _missing(engine, access):
         files += 1
-        unreadable += not task.content
+        unreadable += not task.content and not remote
         size += task.size
     return _Missing(files, unreadable, size)
 
 
 def _missing(engine: Engine, access: Access) -> Iterator[_Task]:
-    """Files that lack something; those that could not be read have no content."""
+    """Files that lack something; those that could not be read, or have not been so far, have no content."""
     folders = _Folders(engine)
     key = 0
     while rows := engine.query(lambda after=key: engine.catalog.read(_MISSING, (after,))):  # type: ignore[misc]
@@ -148,7 +156,7 @@ def _missing(engine: Engine, access: Access) -> Iterator[_Task]:
             if above is None or above.skill is None or (access.restricted and not access.allows(above.skill)):
                 continue
             place = decode_place(target) if target is not None else above.place.child(name)
-            yield _Task(key, place, signature, size or 0, content or b"")
+            yield _Task(key, place, signature, size or 0, content)
 
 
 class _Folder(NamedTuple):
@@ -245,16 +253,24 @@ def _measured(
 
 
 def _measure_all(store: Store, batch: list[_Task]) -> list[_Found]:
-    found = []
-    for number, task in enumerate(batch):
-        try:
-            with store.open(task.place) as handle:
-                one = _measure(number, task, handle)
-        except OSError:
-            continue
-        if one is not None:
-            found.append(one)
-    return found
+    if store.remote:
+        with ThreadPoolExecutor(MOST_READERS, "skillfs-readers") as pool:
+            found = pool.map(partial(_measure_one, store), range(len(batch)), batch)
+            return [one for one in found if one is not None]
+    return [
+        one for number, task in enumerate(batch) if (one := _measure_one(store, number, task)) is not None
+    ]
+
+
+def _measure_one(store: Store, number: int, task: _Task) -> _Found | None:
+    known = FileState(task.signature, task.size, 0) if store.remote else None
+    try:
+        with store.open(task.place, known) as handle:
+            return _measure(number, task, handle)
+    except StoreUnavailableError:
+        raise
+    except (OSError, StaleFile):
+        return None
 
 
 def _measure(number: int, task: _Task, handle: Handle) -> _Found | None:
@@ -276,34 +292,43 @@ def _measure(number: int, task: _Task, handle: Handle) -> _Found | None:
                 yield block
 
         content, text = xxh3_of_blocks(blocks()), scanner.finish()
-    if content != task.content or not handle.unchanged():
+    if (task.content is not None and content != task.content) or not handle.unchanged():
         return None
     grid = None if text.grid is None else text.grid.pack()
     columns = (text.encoding, text.characters, text.lines, text.reason, text.reason_at, grid)
-    return _Found(number, md5_.digest(), sha256_.digest(), columns)
+    return _Found(number, content, md5_.digest(), sha256_.digest(), columns)
 
 
-def _add_rows(
-    batch: list[_Task], found: list[_Found], texts: list[tuple[Any, ...]], digests: list[tuple[Any, ...]]
-) -> None:
-    for number, md5_, sha256_, columns in found:
-        key, _, signature, _, content = batch[number]
-        texts.append((key, md5_, *columns, key, signature, content))
-        digests.append((key, sha256_, key, signature, content))
+class _Rows:
+    """What was computed and is not committed yet."""
 
+    def __init__(self) -> None:
+        self.texts: list[tuple[Any, ...]] = []
+        self._digests: list[tuple[Any, ...]] = []
+        self._contents: list[tuple[Any, ...]] = []
 
-def _keep(engine: Engine, texts: list[tuple[Any, ...]], digests: list[tuple[Any, ...]]) -> int:
-    """Commit what was computed, of files that the index still has with these bytes; empties the lists."""
+    def add(self, batch: list[_Task], found: list[_Found]) -> None:
+        """Take the results of a batch."""
+        for number, content, md5_, sha256_, columns in found:
+            key, _, signature, _, known = batch[number]
+            if known is None:
+                self._contents.append((content, key, signature))
+            self.texts.append((key, md5_, *columns, key, signature, content))
+            self._digests.append((key, sha256_, key, signature, content))
 
-    def keep() -> int:
-        with engine.database.write() as connection:
-            connection.executemany(_KEEP_TEXT, texts)
-            return connection.executemany(_KEEP_SHA256, digests).rowcount if digests else 0
+    def keep(self, engine: Engine) -> int:
+        """Commit, of files that the index still has with these bytes; returns of how many."""
 
-    kept = engine.query(keep)
-    texts.clear()
-    digests.clear()
-    return kept
+        def keep() -> int:
+            with engine.database.write() as connection:
+                connection.executemany(_KEEP_CONTENT, self._contents)
+                connection.executemany(_KEEP_TEXT, self.texts)
+                return connection.executemany(_KEEP_SHA256, self._digests).rowcount if self._digests else 0
+
+        kept = engine.query(keep)
+        for rows in (self.texts, self._digests, self._contents):
+            rows.clear()
+        return kept
 
 
 class _Helper:

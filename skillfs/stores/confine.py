@@ -1,5 +1,7 @@
 """Open what lies below a folder and nothing else, whatever links say and whoever renames meanwhile.
 
+Names are made, changed and removed in the same way: in a folder that was opened so, by its handle.
+
 A path that was checked and is then opened by name can lead elsewhere by the time it is opened. So nothing is
 checked by name here: every opening starts at a handle of the root and follows no link at all, neither in the
 middle of the path nor at its end. Links that may be followed are resolved before, by the index, into the path
@@ -22,7 +24,8 @@ import os
 import stat
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Literal, NoReturn, TypeVar
 
@@ -138,6 +141,35 @@ class Opener(ABC):
             OSError: See the class.
         """
         return self._open(root_fd, path, _FOLDER)
+
+    @contextmanager
+    def holding(self, root_fd: int, path: str) -> Iterator[tuple[int, bytes]]:
+        """Open the folder that holds a name, for calls that make, change or remove what bears the name.
+
+        What the name is, and whether it is there, is not looked at. A call that takes both never leaves the
+        folder, as long as it does not follow a link that bears the name.
+
+        Args:
+            root_fd: What `open_root` returned.
+            path: Store path; the root has no name that could be changed.
+
+        Yields:
+            A file descriptor of the folder, closed afterwards, and the last component, for `dir_fd`.
+
+        Raises:
+            OSError: EBUSY for the root; else see the class.
+        """
+        raw = _encoded(path)
+        if not path:
+            _refuse(errno.EBUSY, path)
+        if len(raw) >= _PATH_MAX:
+            _refuse(errno.ENAMETOOLONG, path)
+        above, _, _ = path.rpartition("/")
+        fd = self.folder(root_fd, above)
+        try:
+            yield fd, raw.rpartition(b"/")[2]
+        finally:
+            os.close(fd)
 
     @abstractmethod
     def stat(self, root_fd: int, path: str) -> os.stat_result:

@@ -1,8 +1,8 @@
 """A folder on a local disk as a store.
 
 Every open, and every look at a single file or folder that is going to be told about, goes through `confine`:
-by root handle and components, never through a link. The comparisons of a check of many use a plain `lstat`,
-which costs half. It follows a link in the middle of a path, so a folder that was moved out of the store and
+by root handle and components, never through a link; so does every change. The comparisons of a check of many
+use a plain `lstat`, which costs half. It follows a link in the middle of a path, so a folder that was moved out of the store and
 replaced by a link to it passes as unchanged until the folder that holds the link is compared.
 """
 
@@ -31,6 +31,7 @@ from skillfs.errors import (
 )
 from skillfs.stores.base import FileState, FolderHandle, Handle, Listed, unsettled
 from skillfs.stores.confine import open_root, opener
+from skillfs.stores.local_writing import LocalWriting
 
 __all__ = ["LocalStore"]
 
@@ -60,7 +61,7 @@ MOST_HASHED = 8 << 30
 """Bytes up to which a file is read when the store is scanned; a sparse file can claim to have any number."""
 
 
-class LocalStore:
+class LocalStore(LocalWriting):
     """Skill folders below a local folder.
 
     Args:

@@ -1,4 +1,4 @@
-"""Trying again: what a remote store may fail at for a moment is tried again, with pauses, up to a deadline."""
+"""Trying again what a remote store may fail at for a moment, with pauses, up to a deadline."""
 
 from __future__ import annotations
 
@@ -33,18 +33,6 @@ class Refused(Exception):
         self.reason = reason
 
 
-_FINAL = (
-    SkillFSError,
-    StaleFile,
-    FileNotFoundError,
-    FileExistsError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotImplementedError,
-)
-
-
 def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], str]) -> T:
     """Do something that may fail for a moment.
 
@@ -63,7 +51,7 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
     while True:
         try:
             return work(max(0.1, end - time.monotonic()))
-        except _FINAL:
+        except (SkillFSError, StaleFile):
             raise
         except Exception as error:
             try:
@@ -72,6 +60,8 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
                 raise StoreUnavailableError(f"the store refuses to answer: {refused.reason}") from error
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() + wait >= end:
-                raise StoreUnavailableError(f"the store does not answer ({reason}); try again later") from error
+                raise StoreUnavailableError(
+                    f"the store does not answer ({reason}); try again later"
+                ) from error
         time.sleep(wait)
         pause = min(pause * 2, LONGEST_PAUSE)

@@ -19,7 +19,15 @@ from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.model import Place
 from skillfs.core.refs import MAX_COMPONENT_BYTES, MAX_REF_BYTES, component_fault
 from skillfs.errors import quoted
-from skillfs.stores.base import FileState, FolderHandle, Handle, Listed, StaleFile, Store, UnfitKey, WritableStore
+from skillfs.stores.base import (
+    FileState,
+    FolderHandle,
+    Handle,
+    Listed,
+    StaleFile,
+    UnfitKey,
+    WritableStore,
+)
 from skillfs.stores.source import Found, Source, Tells
 
 __all__ = ["RemoteStore"]
@@ -28,7 +36,7 @@ CHUNK = 4 << 20
 """Bytes that a long reading asks for at once."""
 
 START = HEAD_LIMIT
-"""Bytes that are read of a file of which nothing is known: the head of nearly every `SKILL.md` is all of it."""
+"""Bytes that are read of a file of which nothing is known: nearly every `SKILL.md` is no longer."""
 
 KEPT = 1 << 20
 """Bytes up to which the start of a file that was read is kept while it is open."""
@@ -185,7 +193,7 @@ class RemoteStore:
             self._source.remove_folder(place.path)
 
     def move(self, source: Place, target: Place) -> None:
-        """See `WritableStore.move`: copied, then removed; of a skill its `SKILL.md` comes first and goes last."""
+        """See `WritableStore.move`: copied, then removed; a `SKILL.md` comes first and goes last."""
         found = list(self._source.find(source.path))
         if not found:
             self._source.copy(source.path, target.path)
@@ -319,7 +327,9 @@ class _Tree:
                 self._left_out.append((key[:-1], "directory-marker", "marks a folder and holds nothing"))
             else:
                 shown = quoted(key)
-                message = f"the key {shown} cannot be the path of a file and is left out; copy it to one that can"
+                message = (
+                    f"the key {shown} cannot be the path of a file and is left out; copy it to one that can"
+                )
                 self._left_out.append((key, "unfit-key", message))
             return
         above, _, name = key.rpartition("/")
@@ -354,7 +364,9 @@ class _Tree:
         return node
 
     def _leave_out_file(self, key: str) -> None:
-        message = "is the key of a file and of a folder at once, and the file is left out; move it to another key"
+        message = (
+            "is the key of a file and of a folder at once, and the file is left out; move it to another key"
+        )
         self._left_out.append((key, "file-and-folder", message))
 
     def finish(self) -> None:

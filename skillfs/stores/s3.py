@@ -1,8 +1,8 @@
 """S3 as a source, by the client of s3fs.
 
-Listings are `ListObjectsV2` without a delimiter, a thousand keys a request (`ListObjectVersions` where s3fs was
-told to be `version_aware`); a reading is one `GetObject` with a range and, as its condition, the ETag that was
-known. There is no `HeadObject`: its answer would be old by the time of the reading.
+Listings are `ListObjectsV2` without a delimiter, a thousand keys a request (`ListObjectVersions` where s3fs
+was told to be `version_aware`); a reading is one `GetObject` with a range and, as its condition, the ETag that
+was known. There is no `HeadObject`: its answer would be old by the time of the reading.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class S3Source:
         """One GET; the state of the file and a body of the length that was asked for, and no other."""
 
         async def get() -> tuple[FileState, bytes]:
-            answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=self._prefix + key, **options)
+            answer = await self._fs._call_s3(
+                "get_object", Bucket=self._bucket, Key=self._prefix + key, **options
+            )
             body = answer["Body"]
             announced = answer["ContentLength"]
             _, _, size = answer.get("ContentRange", "").rpartition("/")
@@ -215,6 +217,9 @@ def _reason(error: Exception) -> str:
 
 
 _WORDS = {
+    "NoCredentialsError": "",
+    "PartialCredentialsError": "",
+    "ProfileNotFound": "",
     "ClientPayloadError": "the answer was cut short",
     "ResponseParserError": "the answer is not one of S3",
     "EndpointConnectionError": "no connection",
@@ -228,23 +233,35 @@ _WORDS = {
 
 
 def _reason_without_answer(error: Exception) -> str:
-    name = type(error).__name__
-    if name in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
+    if isinstance(error, FileExistsError):
+        raise error
+    names = [type(each).__name__ for each in _chain(error)]
+    name = next((n for n in names if n in _WORDS), names[0])
+    if _WORDS.get(name) == "":
         raise Refused(
-            "no credentials were found; pass key and secret or a profile, set them in the environment, or pass anon=True"
+            "no credentials were found; pass key and secret, a profile or anon=True, or set them in the "
+            "environment"
         ) from error
-    if name == "ParamValidationError" or isinstance(error, TypeError | KeyError | AttributeError | ValueError):
+    if name == "ParamValidationError" or isinstance(
+        error, TypeError | KeyError | AttributeError | ValueError
+    ):
         raise Refused(f"{name} in the client") from error
     return _WORDS.get(name, "the connection failed")
 
 
 def _answer(error: BaseException | None) -> tuple[int, str] | None:
     """HTTP status and code of the error of S3 that an error came from."""
-    while error is not None:
-        response = getattr(error, "response", None)
+    for each in _chain(error):
+        response = getattr(each, "response", None)
         if isinstance(response, dict):
             code = str(response.get("Error", {}).get("Code", ""))
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return int(status or (code if code.isdigit() else 0)), code
-        error = error.__cause__ or error.__context__
     return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it came from: s3fs raises errors of the system in place of those of S3."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

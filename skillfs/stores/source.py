@@ -38,7 +38,16 @@ _VERSIONS = (
     *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "sha", "sha256", "checksum", "Digest"),
     *("crc32c", "CRC", "generation", "metageneration", "VersionId", "version_id"),
 )
-_TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "date_time", "created")
+_TIMES = (
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "mtime",
+    "modified",
+    "date_time",
+    "created",
+)
 
 _YOUNG_NS = 2_000_000_000
 """A time that is younger vouches for nothing yet: many filesystems keep whole or even seconds."""
@@ -293,7 +302,11 @@ class _Container:
         protocol = options.get("target_protocol") or "file"
         self._fs = fsspec.filesystem(
             protocol,
-            **{**(options.get("target_options") or {}), "use_listings_cache": False, "skip_instance_cache": True},
+            **{
+                **(options.get("target_options") or {}),
+                "use_listings_cache": False,
+                "skip_instance_cache": True,
+            },
         )
 
     def state(self) -> bytes:
@@ -322,8 +335,13 @@ def _nanoseconds(value: object) -> int | None:
     return None
 
 
+_FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
 def _reason(error: Exception) -> str:
     """What went wrong, in words, without anything that the error says of endpoint or credentials."""
+    if isinstance(error, _FINAL):
+        raise error
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         raise PermissionError("may not be read with these credentials") from error
@@ -331,6 +349,6 @@ def _reason(error: Exception) -> str:
         raise FileNotFoundError("there is no such file") from error
     if isinstance(status, int):
         return f"HTTP status {status}"
-    if isinstance(error, TypeError | ValueError | AttributeError | KeyError):
+    if isinstance(error, TypeError | ValueError | AttributeError | KeyError | NotImplementedError):
         raise Refused(f"{type(error).__name__} in the filesystem below") from error
     return type(error).__name__

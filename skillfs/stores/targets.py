@@ -21,7 +21,6 @@ __all__ = ["open_target"]
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _PRIVATE = {"use_listings_cache": False, "skip_instance_cache": True}
-_WITH_SECRET = re.compile(r"://[^/@:]*:[^/@]*@|://[^/@]+@(?=[^/]*\Z|[^/]*/)")
 
 
 def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | str:
@@ -80,15 +79,23 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
     parts = [part.partition("://")[0] for part in url.split("::")]
     for part in parts:
         if part in _CACHES or part == "skill":
-            raise InvalidArgumentError(f"a store cannot go through {quoted(part)}; name the filesystem below it")
+            raise InvalidArgumentError(
+                f"a store cannot go through {quoted(part)}; name the filesystem below it"
+            )
+    private: dict[str, Any] = dict(_PRIVATE)
+    if parts[0] in ("s3", "s3a"):
+        # Trying again is done here, up to a deadline, and not by botocore within each try.
+        private["config_kwargs"] = {"retries": {"max_attempts": 0}, **options.get("config_kwargs", {})}
     try:
-        target, root = fsspec.core.url_to_fs(url, **{**options, **_PRIVATE})
+        target, root = fsspec.core.url_to_fs(url, **{**options, **private})
     except ImportError as error:
         if "s3" in parts or "s3a" in parts:
             raise InvalidArgumentError(
                 "a store on S3 needs s3fs; install it with: pip install 'fsspec-skillfs[s3]'"
             ) from error
-        raise InvalidArgumentError(f"a store over {quoted(parts[0])} needs a library that is missing: {error}") from error
+        raise InvalidArgumentError(
+            f"a store over {quoted(parts[0])} needs a library that is missing: {error}"
+        ) from error
     except FileNotFoundError as error:
         raise NotFoundError(f"the store {quoted(url)} does not exist; create it or name another") from error
     except ValueError as error:
@@ -100,7 +107,9 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
     except TypeError as error:
         raise InvalidArgumentError(f"the options do not fit a store over {quoted(parts[0])}") from error
     except Exception as error:
-        raise StoreUnavailableError(f"the store cannot be opened ({type(error).__name__}); try again") from error
+        raise StoreUnavailableError(
+            f"the store cannot be opened ({type(error).__name__}); try again"
+        ) from error
     return target, str(root)
 
 
@@ -120,7 +129,9 @@ def _require_folder(target: AbstractFileSystem, root: str) -> None:
     try:
         kind = target.info(root).get("type") if root.strip("/") else "directory"
     except FileNotFoundError as error:
-        raise NotFoundError("there is no such folder in the store's filesystem; create it or name another") from error
+        raise NotFoundError(
+            "there is no such folder in the store's filesystem; create it or name another"
+        ) from error
     except Exception:
         return  # the first listing says what is wrong
     if kind == "file":

@@ -363,9 +363,7 @@ class _Applying:
                 "WHERE key=?",
                 (*columns, node.key),
             )
-        if seen.content != node.content or (
-            self._store.remote and seen.state.signature != node.signature
-        ):
+        if seen.content != node.content or (self._store.remote and seen.state.signature != node.signature):
             self._sql("DELETE FROM text WHERE key=?", (node.key,))
             self._sql("DELETE FROM sha256 WHERE key=?", (node.key,))
         if node.kind == RowKind.SKILL and seen.kind != RowKind.SKILL:

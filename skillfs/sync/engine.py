@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -179,7 +179,7 @@ class Engine:
         self._offered = (self._epoch, look)
 
     def _sync_remote(self, path: str, on_progress: Callable[[int], None] | None) -> None:
-        """As `sync`. The listing is taken without holding anybody up; one that was overtaken is taken anew."""
+        """As `sync`. The listing is taken without holding anybody up; an overtaken one is taken anew."""
         path = self.query(lambda: self._known_folder(path))
         for attempt in range(1, MOST_LOOKS + 1):
             started = time.monotonic()
@@ -218,12 +218,11 @@ class Engine:
             self._notice_replacement()
             self._recovering(lambda: self._look_again(folder))
 
-    def written(self, folders: Iterable[str], moves: Mapping[str, str] | None = None) -> None:
+    def written(self, paths: Iterable[str], moves: Mapping[str, str] | None = None) -> None:
         """Take in what was just written to the store through this process.
 
         Args:
-            folders: Paths of the folders in which names came, went or were written to; of those that are not
-                known yet, the nearest that is.
+            paths: Files and folders that were written, made or removed; with a folder goes all it holds.
             moves: New path to old path of files and folders that were moved; all that a folder holds moved
                 along.
         """
@@ -231,13 +230,14 @@ class Engine:
         with self._lock:
             self._notice_replacement()
             self._epoch += 1
-            self._recovering(lambda: self._take_in(set(folders), moves))
+            self._recovering(lambda: self._take_in(set(paths), moves or {}))
 
-    def _take_in(self, folders: set[str], moves: Mapping[str, str] | None) -> None:
+    def _take_in(self, paths: set[str], moves: Mapping[str, str]) -> None:
         if not self._is_built():
             self._build(self.store.look(), None)
             return
-        known = {self._known_folder(folder) for folder in folders}
+        told = paths.union(moves, moves.values())
+        known = {self._known_folder(parent_of(path)) for path in told}
         while True:
             look = self.store.look(known)
             # Where no folder is empty, one whose last file went away is gone as well.
@@ -245,7 +245,9 @@ class Engine:
             if not gone:
                 break
             known = {parent_of(f) if f in gone else f for f in known}
-        self._apply(known, look, sure=True, moves=moves)
+        # Of what others did there meanwhile, not enough is known.
+        if not self._apply(known, look, sure=self.store.remote, told=told, moves=moves):
+            self._apply_everywhere(known, moves)
 
     def _known_folder(self, path: str) -> str:
         while path:
@@ -328,19 +330,25 @@ class Engine:
         if self._is_own and not self.database.in_memory and (stamp is None or stamp != self._own_stamp):
             self._is_built()
 
-    def _apply_everywhere(self, dirty: set[str]) -> None:
-        self._apply(dirty | find_dirty(self.store, self.catalog), self.store, sure=True)
+    def _apply_everywhere(self, dirty: set[str], moves: Mapping[str, str] | None = None) -> None:
+        self._apply(dirty | find_dirty(self.store, self.catalog), self.store, sure=True, moves=moves)
 
     def _apply(
-        self, dirty: set[str], look: Store, *, sure: bool, moves: Mapping[str, str] | None = None
+        self,
+        dirty: set[str],
+        look: Store,
+        *,
+        sure: bool,
+        told: Collection[str] = (),
+        moves: Mapping[str, str] | None = None,
     ) -> bool:
         """Reconcile these folders, in one transaction.
 
         Args:
             dirty: Their paths.
             look: What the store shows of them.
-            sure: Whether the whole store was looked at again after something had been missed or met anew, or
-                what happened is known.
+            sure: Whether the whole store was looked at again after something had been missed or met anew.
+            told: Paths at and below which it is known what happened, so that nothing there makes unsure.
             moves: New path to old path of what is known to have been moved.
 
         Returns:
@@ -352,22 +360,25 @@ class Engine:
             self._is_built()
             scanner = Scanner(look, self.ignore)
             gathered = gather(look, self.catalog, scanner, dirty)
-            if not sure and (scanner.vanished or self._may_have_moved(gathered)):
+            if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):
                 return False
             identities = Identities(connection, self.namespace, time.time())
             apply(connection, look, self.catalog, scanner, gathered, identities, self.title, moves)
         return True
 
-    def _may_have_moved(self, gathered: Gathered) -> bool:
+    def _may_have_moved(self, gathered: Gathered, told: Collection[str]) -> bool:
+        def untold(paths: set[str]) -> set[str]:
+            return {p for p in paths if p not in told and not any(above in told for above in parents_of(p))}
+
         # Links have no identity that a move could carry along.
         known = {p for p, k in gathered.known.items() if k.node.kind != RowKind.LINK}
         seen = {p: s for p, s in gathered.seen.items() if s.kind != RowKind.LINK}
-        if known - seen.keys():
+        if untold(known - seen.keys()):
             return True
         with_files = {
             above for path, s in seen.items() if s.kind == RowKind.FILE for above in parents_of(path)
         }
-        for path in seen.keys() - known:
+        for path in untold(seen.keys() - known):
             _, kind, state, content, *_ = seen[path]
             if content is not None:
                 if self._may_be_moved(content, state.signature):
