@@ -964,7 +964,7 @@ def test_index_of_another_view_is_rebuilt(
     for call in (
         first.sync,
         lambda: first.look_again("pdf"),
-        lambda: first._apply({"pdf"}, sure=True),
+        lambda: first._apply({"pdf"}, first.store, sure=True),
         lambda: first.query(lambda: first.catalog.by_path(("pdf",))),
         lambda: first.query(lambda: first.catalog.subtree(ROOT)),
         lambda: first.query(first.journal.revision),
@@ -1131,7 +1131,7 @@ def test_building_is_no_measure_of_a_check(root: Path, monkeypatch: pytest.Monke
     write(root, SKILL)
     made = make_engine(root)
     build = made._build
-    monkeypatch.setattr(made, "_build", lambda progress: (time.sleep(0.3), build(progress))[1])
+    monkeypatch.setattr(made, "_build", lambda look, progress: (time.sleep(0.3), build(look, progress))[1])
     made.sync()
     write(root, {"new/SKILL.md": skill_md("new")})
     made.ensure_fresh("", 0.1)
@@ -1152,7 +1152,7 @@ def test_engines_leave_nothing_behind(root: Path, tmp_path: Path) -> None:
     assert len(engine_module._engines) == before + 1
     row = made.catalog.by_path(("pdf", "SKILL.md"))
     assert row is not None
-    made.keep_text_facts(row, b"m" * 16, scan_text(b"text"))
+    made.keep_text_facts(row, b"x" * 16, b"m" * 16, scan_text(b"text"))
     engine_module._flush_all()
     again = made.catalog.by_path(("pdf", "SKILL.md"))
     assert again is not None
