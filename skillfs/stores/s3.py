@@ -8,16 +8,25 @@ was known. There is no `HeadObject`: its answer would be old by the time of the 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
 from fsspec.asyn import sync
 
-from skillfs.errors import InvalidArgumentError, UnreadableError, quoted
+from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.stores.base import FileState, StaleFile
 from skillfs.stores.patience import Refused, persistently
-from skillfs.stores.source import MAY_NOT_LIST, Found, Tells, account_of
+from skillfs.stores.source import (
+    Found,
+    Tells,
+    account_of,
+    after_fork,
+    is_not_there,
+    may_not_list,
+    may_not_read,
+)
 
 __all__ = ["S3Source"]
 
@@ -40,9 +49,7 @@ class S3Source:
         bucket, _, prefix = root.strip("/").partition("/")
         if not bucket:
             raise InvalidArgumentError(f"store {quoted(root)} names no bucket; write s3://bucket/prefix")
-        self._fs = fs
-        # Trying again is done here, up to a deadline, and not five times five times below.
-        fs.retries = 1
+        self._target = (fs, os.getpid())
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -62,7 +69,7 @@ class S3Source:
             try:
                 page = self._call(method, Prefix=prefix, **more)
             except PermissionError as error:
-                raise UnreadableError(MAY_NOT_LIST) from error
+                raise may_not_list() from error
             for item in page.get("Versions" if versions else "Contents", ()):
                 if not versions or item.get("IsLatest"):
                     yield Found(item["Key"][len(self._prefix) :], "file", self._state(item, item["Size"]))
@@ -170,6 +177,13 @@ class S3Source:
     def remove_folder(self, key: str) -> None:
         """Nothing: there are no folders."""
 
+    @property
+    def _fs(self) -> Any:
+        fs, pid = self._target = after_fork(*self._target)
+        # Trying again is done here, up to a deadline, and not five times below each time.
+        fs.retries = 1
+        return fs
+
     def _call(self, method: str, **options: Any) -> dict[str, Any]:
         async def call() -> dict[str, Any]:
             answer: dict[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
@@ -202,13 +216,13 @@ def _reason(error: Exception) -> str:
     if code == "InvalidObjectState":
         raise Refused("the object is archived; restore it first") from error
     if status == 404 and code != "NoSuchBucket":
-        raise FileNotFoundError("there is no such object") from error
+        raise is_not_there() from error
     if status == 412 or code == "PreconditionFailed":
         raise StaleFile from error
     if status == 416:
         raise _EmptyError from error
     if status in (401, 403):
-        raise PermissionError("may not be read with these credentials") from error
+        raise may_not_read() from error
     if code == "NoSuchBucket":
         raise Refused("there is no such bucket") from error
     if 300 <= status < 500 and status not in (408, 425, 429):

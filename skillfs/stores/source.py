@@ -15,8 +15,10 @@ knew before, no other version can have been in between.
 from __future__ import annotations
 
 import calendar
+import errno
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -30,7 +32,17 @@ from skillfs.errors import UnreadableError
 from skillfs.stores.base import FileState, StaleFile, unsettled
 from skillfs.stores.patience import Refused, persistently
 
-__all__ = ["Found", "FsspecSource", "Source", "Tells", "account_of"]
+__all__ = [
+    "Found",
+    "FsspecSource",
+    "Source",
+    "Tells",
+    "account_of",
+    "after_fork",
+    "is_not_there",
+    "may_not_list",
+    "may_not_read",
+]
 
 Tells = Literal["version", "time", "nothing"]
 
@@ -51,8 +63,6 @@ _TIMES = (
 
 _YOUNG_NS = 2_000_000_000
 """A time that is younger vouches for nothing yet: many filesystems keep whole or even seconds."""
-
-MAY_NOT_LIST = "the store may not be listed with these credentials; pass others, or have listing allowed"
 
 
 class Found(NamedTuple):
@@ -134,6 +144,19 @@ def account_of(options: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def after_fork(fs: AbstractFileSystem, pid: int) -> tuple[AbstractFileSystem, int]:
+    """A filesystem that works in this process: its like, when it was made in the one that forked this.
+
+    The event loop of an asynchronous one, and its connections, stayed behind in the parent.
+    """
+    now = os.getpid()
+    if now == pid:
+        return fs, pid
+    if getattr(fs, "async_impl", False):
+        fs = type(fs)(*fs.storage_args, **{**fs.storage_options, "skip_instance_cache": True})
+    return fs, now
+
+
 class FsspecSource:
     """Any filesystem of fsspec as a source; see `Source`.
 
@@ -148,7 +171,7 @@ class FsspecSource:
     def __init__(
         self, fs: AbstractFileSystem, root: str, url: str, options: Mapping[str, Any], *, own: bool
     ) -> None:
-        self._fs = fs
+        self._target = (fs, os.getpid())
         self._root = root.rstrip("/")
         self._own = own
         self.url = url
@@ -164,12 +187,13 @@ class FsspecSource:
         """See `Source.find`."""
         if self._container is not None:
             # An archive is read once, when it is opened: it has to be opened anew to be seen anew.
-            self._fs, self._salt = persistently(lambda _: self._opened_anew(), _reason)
+            fs, self._salt = persistently(lambda _: self._opened_anew(), _reason)
+            self._target = (fs, os.getpid())
         path = self._path(folder)
         try:
             listed = persistently(lambda _: self._listed(path), _reason)
         except PermissionError as error:
-            raise UnreadableError(MAY_NOT_LIST) from error
+            raise may_not_list() from error
         top = f"{self._root}/"
         for name, info in listed.items():
             if not name.startswith(top):
@@ -287,6 +311,11 @@ class FsspecSource:
         """See `Source.remove_folder`."""
         persistently(lambda _: self._fs.rmdir(self._path(key)), _reason)
 
+    @property
+    def _fs(self) -> AbstractFileSystem:
+        self._target = after_fork(*self._target)
+        return self._target[0]
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
 
@@ -335,18 +364,36 @@ def _nanoseconds(value: object) -> int | None:
     return None
 
 
-_FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+def may_not_list() -> UnreadableError:
+    """The error of a store that the credentials do not open."""
+    return UnreadableError(
+        "the store may not be listed with these credentials; pass others, or have listing allowed"
+    )
+
+
+def may_not_read() -> PermissionError:
+    """The error of a key that the credentials do not open."""
+    return PermissionError(errno.EACCES, "the credentials do not allow it")
+
+
+def is_not_there() -> FileNotFoundError:
+    """The error of a key at which there is nothing."""
+    return FileNotFoundError(errno.ENOENT, "there is no such file")
 
 
 def _reason(error: Exception) -> str:
     """What went wrong, in words, without anything that the error says of endpoint or credentials."""
-    if isinstance(error, _FINAL):
+    if isinstance(error, PermissionError):
+        raise may_not_read() from error
+    if isinstance(error, FileNotFoundError):
+        raise is_not_there() from error
+    if isinstance(error, FileExistsError | IsADirectoryError | NotADirectoryError):
         raise error
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
-        raise PermissionError("may not be read with these credentials") from error
+        raise may_not_read() from error
     if status == 404:
-        raise FileNotFoundError("there is no such file") from error
+        raise is_not_there() from error
     if isinstance(status, int):
         return f"HTTP status {status}"
     if isinstance(error, TypeError | ValueError | AttributeError | KeyError | NotImplementedError):
