@@ -6,10 +6,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from skillfs import SkillFileSystem
+
+if TYPE_CHECKING:
+    from tests.servers.faults import FaultyS3
+    from tests.servers.s3 import Bucket, S3Server
 
 
 def skill_md(name: str = "a", description: str = "Something to do.", body: str = "# Title\n") -> str:
@@ -66,3 +71,35 @@ def open_fs(root: Path) -> Callable[..., SkillFileSystem]:
         return SkillFileSystem(root, **{"index": ":memory:", "skip_instance_cache": True, **options})
 
     return opened
+
+
+# Servers are imported where they are used: most tests need not wait for moto.
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 on the loopback interface."""
+    from tests.servers.s3 import S3Server
+
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Iterator[Bucket]:
+    """An empty bucket that keeps every version of an object."""
+    bucket = s3_server.new_bucket()
+    yield bucket
+    s3_server.drop(bucket)
+
+
+@pytest.fixture
+def faulty(s3_server: S3Server) -> Iterator[FaultyS3]:
+    """A way to the S3 on which things go wrong as the test says."""
+    from tests.servers.faults import FaultyS3
+
+    way = FaultyS3(s3_server)
+    yield way
+    way.close()
+    assert not way.errors, way.errors

@@ -2,8 +2,9 @@
 
 Every open, and every look at a single file or folder that is going to be told about, goes through `confine`:
 by root handle and components, never through a link; so does every change. The comparisons of a check of many
-use a plain `lstat`, which costs half. It follows a link in the middle of a path, so a folder that was moved out of the store and
-replaced by a link to it passes as unchanged until the folder that holds the link is compared.
+use a plain `lstat`, which costs half. It follows a link in the middle of a path, so a folder that was moved
+out of the store and replaced by a link to it passes as unchanged until the folder that holds the link is
+compared.
 """
 
 from __future__ import annotations

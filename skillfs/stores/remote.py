@@ -32,9 +32,6 @@ from skillfs.stores.source import Found, Source, Tells
 
 __all__ = ["RemoteStore"]
 
-CHUNK = 4 << 20
-"""Bytes that a long reading asks for at once."""
-
 START = HEAD_LIMIT
 """Bytes that are read of a file of which nothing is known: nearly every `SKILL.md` is no longer."""
 
@@ -252,13 +249,8 @@ class RemoteHandle:
         return data
 
     def blocks(self) -> Iterator[bytes]:
-        """See `Handle.blocks`: one request for each `CHUNK`."""
-        size = self.state.size
-        if size < 0:
-            yield self._source.get(self._key, 0, 1 << 62, self.state)
-            return
-        for offset in range(0, size, CHUNK):
-            yield self.read(offset, CHUNK)
+        """See `Handle.blocks`."""
+        return self._source.blocks(self._key, self.state)
 
     def unchanged(self) -> bool:
         """See `Handle.unchanged`: every reading has made sure of that."""
@@ -397,8 +389,7 @@ class _Tree:
         names = sorted(f"{name}/" if isinstance(child, dict) else name for name, child in node.items())
         told = (self.unfit.get(path), self.special.get(path))
         signature = xxh3("\0".join([*names, *(repr(t) for t in told if t)]).encode())
-        times = [child.modified for child in node.values() if isinstance(child, FileState)]
-        return FileState(signature, 0, max(times, default=0))
+        return FileState(signature, 0, 0)  # of a folder no time is known
 
 
 class _RemoteFolder:

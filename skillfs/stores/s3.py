@@ -1,19 +1,20 @@
 """S3 as a source, by the client of s3fs.
 
 Listings are `ListObjectsV2` without a delimiter, a thousand keys a request (`ListObjectVersions` where s3fs
-was told to be `version_aware`); a reading is one `GetObject` with a range and, as its condition, the ETag that
-was known. There is no `HeadObject`: its answer would be old by the time of the reading.
+was told to be `version_aware`); a reading is one `GetObject` with a range and, as its condition, the ETag
+that was known. There is no `HeadObject`: its answer would be old by the time of the reading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, BinaryIO
-
-from fsspec.asyn import sync
 
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.stores.base import FileState, StaleFile
@@ -30,8 +31,17 @@ from skillfs.stores.source import (
 
 __all__ = ["S3Source"]
 
+PIECE = 1 << 20
+"""Bytes that a file is read in from one end to the other; in pieces of 8 MiB it took half as long again."""
+
+CLOSING = 5.0
+"""Seconds that ending something may take beyond its own time."""
+
 ONE_PUT = 64 << 20
 """Bytes up to which a file is sent in one request; a longer one in parts of this size."""
+
+
+_SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)").fullmatch
 
 
 class S3Source:
@@ -85,43 +95,84 @@ class S3Source:
 
     def get(self, key: str, start: int, end: int, known: FileState) -> bytes:
         """See `Source.get`."""
-        condition = {"IfMatch": known.signature.partition(b"\0")[0].decode()}
-        if start > 0 or end < known.size:
-            condition["Range"] = f"bytes={start}-{end - 1}"
-        try:
-            state, data = self._get(key, min(end, known.size) - start, **condition)
-        except FileNotFoundError:
-            raise StaleFile from None
-        if state.signature != known.signature:
-            raise StaleFile
+        end = min(end, known.size)
+
+        async def get() -> bytes:
+            async with self._body(key, start, end, known) as body:
+                return await _read_all(body, end - start)
+
+        data: bytes = self._persistently(get)
         return data
 
-    def head(self, key: str, length: int) -> tuple[FileState, bytes]:
-        """See `Source.head`."""
+    def blocks(self, key: str, known: FileState) -> Iterator[bytes]:
+        """See `Source.blocks`: one request, and another for the rest where that breaks off."""
+        at = 0
+        stack = AsyncExitStack()
+        body: Any = None
+
+        async def piece() -> bytes:
+            nonlocal body, stack
+            try:
+                if body is None:
+                    body = await stack.enter_async_context(self._body(key, at, known.size, known))
+                return await _read_all(body, min(PIECE, known.size - at))
+            except BaseException:
+                await stack.aclose()
+                stack, body = AsyncExitStack(), None
+                raise
+
         try:
-            return self._get(key, None, Range=f"bytes=0-{length - 1}")
-        except _EmptyError:
-            return self._get(key, None)
+            while at < known.size:
+                data: bytes = self._persistently(piece)
+                at += len(data)
+                yield data
+        finally:
+            self._run(stack.aclose, CLOSING)
 
-    def _get(self, key: str, length: int | None, **options: str) -> tuple[FileState, bytes]:
-        """One GET; the state of the file and a body of the length that was asked for, and no other."""
-
-        async def get() -> tuple[FileState, bytes]:
+    @asynccontextmanager
+    async def _body(self, key: str, start: int, end: int, known: FileState) -> AsyncIterator[Any]:
+        """The body of one GET, which is of the file that has a state."""
+        options = {"IfMatch": known.signature.partition(b"\0")[0].decode()}
+        part = start > 0 or end < known.size
+        if part:
+            options["Range"] = f"bytes={start}-{end - 1}"
+        try:
             answer = await self._fs._call_s3(
                 "get_object", Bucket=self._bucket, Key=self._prefix + key, **options
             )
-            body = answer["Body"]
-            announced = answer["ContentLength"]
-            _, _, size = answer.get("ContentRange", "").rpartition("/")
-            if length not in (None, announced) or (length is None and announced > _longest(options)):
-                body.close()
-                raise OSError("a body of another length than was asked for")
-            data = await body.read()
-            if len(data) != announced:
-                raise OSError("a body of another length than was announced")
-            return self._state(answer, int(size) if size.isdigit() else announced), data
+        except FileNotFoundError as error:
+            if (_answer(error) or (0, ""))[1] == "NoSuchBucket":
+                raise
+            raise StaleFile from None
+        async with answer["Body"] as body:
+            first, _, size = _span(answer)
+            if not answer.get("ETag"):
+                raise NotS3Error
+            if (first, answer["ContentLength"]) != (start, end - start):
+                raise LengthError
+            if self._state(answer, size).signature != known.signature:
+                raise StaleFile
+            yield body
 
-        found: tuple[FileState, bytes] = self._persistently(get)
+    def head(self, key: str, length: int) -> tuple[FileState, bytes]:
+        """See `Source.head`."""
+
+        async def get(**options: str) -> tuple[FileState, bytes]:
+            answer = await self._fs._call_s3(
+                "get_object", Bucket=self._bucket, Key=self._prefix + key, **options
+            )
+            async with answer["Body"] as body:
+                first, end, size = _span(answer)
+                if not answer.get("ETag"):
+                    raise NotS3Error
+                if first != 0 or end != (min(length, size) if options else 0):
+                    raise LengthError
+                return self._state(answer, size), await _read_all(body, end)
+
+        try:
+            found: tuple[FileState, bytes] = self._persistently(partial(get, Range=f"bytes=0-{length - 1}"))
+        except _EmptyError:
+            found = self._persistently(get)
         return found
 
     def state(self, key: str) -> FileState | None:
@@ -179,7 +230,7 @@ class S3Source:
 
     @property
     def _fs(self) -> Any:
-        fs, pid = self._target = after_fork(*self._target)
+        fs, _ = self._target = after_fork(*self._target)
         # Trying again is done here, up to a deadline, and not five times below each time.
         fs.retries = 1
         return fs
@@ -187,25 +238,57 @@ class S3Source:
     def _call(self, method: str, **options: Any) -> dict[str, Any]:
         async def call() -> dict[str, Any]:
             answer: dict[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+            if method.startswith("list_") and answer.get("Name") != self._bucket:
+                raise NotS3Error  # a page of something between would pass for a bucket with nothing in it
             return answer
 
         found: dict[str, Any] = self._persistently(call)
         return found
 
-    def _persistently(self, work: Callable[[], Any]) -> Any:
-        async def bounded(seconds: float) -> Any:
-            return await asyncio.wait_for(work(), seconds)
+    def _persistently(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return persistently(lambda left: self._run(work, left), _reason)
 
-        return persistently(lambda left: sync(self._fs.loop, bounded, left), _reason)
+    def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
+        """Run something on the loop of the client; nothing of it goes on when this ends, however it does."""
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work(), seconds), self._fs.loop)
+        try:
+            return future.result(seconds + CLOSING)
+        finally:
+            future.cancel()
+
+
+async def _read_all(body: Any, length: int) -> bytes:
+    """Exactly so many bytes: a reading may return fewer than were asked for."""
+    parts = []
+    while length > 0:
+        data = await body.read(length)
+        if not data:
+            raise LengthError
+        parts.append(data)
+        length -= len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _span(answer: Mapping[str, Any]) -> tuple[int, int, int]:
+    """The first byte of a body, the one after its last, and the size of the whole file."""
+    found = _SPAN(answer.get("ContentRange") or "")
+    length = int(answer["ContentLength"])
+    if found is None:
+        return 0, length, length
+    first, last, size = map(int, found.groups())
+    return first, last + 1, size
+
+
+class NotS3Error(Exception):
+    """An answer that is none of S3, such as the page of a gateway. Never reaches a caller."""
+
+
+class LengthError(Exception):
+    """A body of another length than was asked for, or announced. Never reaches a caller."""
 
 
 class _EmptyError(Exception):
     """A range was asked of an empty object."""
-
-
-def _longest(options: Mapping[str, str]) -> int:
-    last = options.get("Range", "").rpartition("-")[2]
-    return int(last) + 1 if last else 0
 
 
 def _reason(error: Exception) -> str:
@@ -235,7 +318,9 @@ _WORDS = {
     "PartialCredentialsError": "",
     "ProfileNotFound": "",
     "ClientPayloadError": "the answer was cut short",
+    "LengthError": "the answer has not the length that was asked for",
     "ResponseParserError": "the answer is not one of S3",
+    "NotS3Error": "the answer is not one of S3",
     "EndpointConnectionError": "no connection",
     "ConnectionClosedError": "the connection was closed",
     "ServerDisconnectedError": "the connection was closed",

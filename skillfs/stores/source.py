@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
+from fsspec.asyn import reset_lock
 
 from skillfs.core.digest import xxh3
 from skillfs.errors import UnreadableError
@@ -63,6 +64,10 @@ _TIMES = (
 
 _YOUNG_NS = 2_000_000_000
 """A time that is younger vouches for nothing yet: many filesystems keep whole or even seconds."""
+
+
+BLOCK = 4 << 20
+"""Bytes that are asked for at once where a file is read from one end to the other."""
 
 
 class Found(NamedTuple):
@@ -111,6 +116,9 @@ class Source(Protocol):
             StaleFile: It is another file, or there is none.
         """
 
+    def blocks(self, key: str, known: FileState) -> Iterator[bytes]:
+        """All bytes of the file that has a state, in pieces; raises as `get`."""
+
     def head(self, key: str, length: int) -> tuple[FileState, bytes]:
         """The state of a file and its first bytes, which belong together."""
 
@@ -153,6 +161,7 @@ def after_fork(fs: AbstractFileSystem, pid: int) -> tuple[AbstractFileSystem, in
     if now == pid:
         return fs, pid
     if getattr(fs, "async_impl", False):
+        reset_lock()  # another thread of the parent may have held it
         fs = type(fs)(*fs.storage_args, **{**fs.storage_options, "skip_instance_cache": True})
     return fs, now
 
@@ -236,6 +245,13 @@ class FsspecSource:
             return data
 
         return persistently(read, _reason)
+
+    def blocks(self, key: str, known: FileState) -> Iterator[bytes]:
+        """See `Source.blocks`."""
+        if known.size < 0:
+            yield self.get(key, 0, 1 << 62, known)
+        for offset in range(0, known.size, BLOCK):
+            yield self.get(key, offset, offset + BLOCK, known)
 
     def head(self, key: str, length: int) -> tuple[FileState, bytes]:
         """See `Source.head`."""

@@ -63,7 +63,9 @@ def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | 
         from skillfs.stores.s3 import S3Source
 
         if not own:
-            target = type(target)(*target.storage_args, **{**target.storage_options, **_PRIVATE})
+            own_options = {**target.storage_options, **_PRIVATE}
+            own_options["config_kwargs"] = {**_client_settings(), **own_options.get("config_kwargs", {})}
+            target = type(target)(*target.storage_args, **own_options)
         return RemoteStore(S3Source(target, root, options))
     source = FsspecSource(target, root, _url_of(target, root), options, own=own)
     _require_folder(target, root)
@@ -84,8 +86,7 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
             )
     private: dict[str, Any] = dict(_PRIVATE)
     if parts[0] in ("s3", "s3a"):
-        # Trying again is done here, up to a deadline, and not by botocore within each try.
-        private["config_kwargs"] = {"retries": {"max_attempts": 0}, **options.get("config_kwargs", {})}
+        private["config_kwargs"] = {**_client_settings(), **options.get("config_kwargs", {})}
     try:
         target, root = fsspec.core.url_to_fs(url, **{**options, **private})
     except ImportError as error:
@@ -111,6 +112,18 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
             f"the store cannot be opened ({type(error).__name__}); try again"
         ) from error
     return target, str(root)
+
+
+def _client_settings() -> dict[str, Any]:
+    """Settings of botocore; made anew for each client, because botocore writes into them."""
+    return {
+        # Trying again is done up to a deadline, and not by botocore within each try.
+        "retries": {"total_max_attempts": 1},
+        # Ten are the default: with them 1,500 heads at 15 ms took 2.5 times as long.
+        "max_pool_connections": 64,
+        # To put its own together takes botocore an eighth of the time of a request.
+        "user_agent": "skillfs",
+    }
 
 
 def _url_of(target: AbstractFileSystem, root: str) -> str:

@@ -29,11 +29,11 @@ SKILL_MD = "SKILL.md"
 PENDING = bytes(bytearray(b"not read yet"))
 """The head of a `SKILL.md` of a remote store until it is read; told by identity."""
 
-MOST_READERS = 16
+MOST_READERS = 32
 """How many heads are asked for at the same time."""
 
-MOST_WAITING = 64
-"""How many heads are asked for before the first of them is taken: with 72 KiB each, under 5 MB."""
+MOST_WAITING = 128
+"""How many heads are asked for before the first of them is taken: with 72 KiB each, under 10 MB."""
 MOST_LINKS = 8
 """How many links into followed folders may lead on from one another."""
 
