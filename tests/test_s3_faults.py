@@ -33,6 +33,7 @@ from tests.servers.faults import (
     Reset,
     ShortLength,
 )
+from tests.servers.listener import Answer, Incoming, Listener
 from tests.servers.s3 import KEY, SECRET, Bucket
 
 TEXT = "".join(f"{n:06} Zeile mit Umlauten: äöü\n" for n in range(1_000))
@@ -302,6 +303,23 @@ def test_a_refusal_says_why(seeded: Bucket, faulty: FaultyS3, error: Error, word
             attempt()
         assert_discreet(caught.value, faulty)
     assert time.monotonic() - started < 1  # asking again would change nothing
+
+
+def test_a_redirect_leads_nowhere_else(
+    seeded: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = opened(seeded, faulty)
+    came: list[Incoming] = []
+    elsewhere = Listener(lambda incoming: came.append(incoming) or Answer(200, body=b"forged"))
+    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
+    try:
+        faulty.add(Redirect(f"{elsewhere.endpoint}/b"))
+        for attempt in (fs.sync, lambda: fs.get_content("a/small.txt")):
+            with pytest.raises(StoreUnavailableError, match="301"):
+                attempt()
+    finally:
+        elsewhere.close()
+    assert came == []
 
 
 def test_a_missing_bucket_is_unavailable(faulty: FaultyS3) -> None:

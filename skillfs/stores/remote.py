@@ -389,7 +389,7 @@ class _Tree:
         names = sorted(f"{name}/" if isinstance(child, dict) else name for name, child in node.items())
         told = (self.unfit.get(path), self.special.get(path))
         signature = xxh3("\0".join([*names, *(repr(t) for t in told if t)]).encode())
-        return FileState(signature, 0, 0)  # of a folder no time is known
+        return FileState(signature.hex().encode(), 0, 0)  # of a folder no time is known
 
 
 class _RemoteFolder:

@@ -16,6 +16,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO
 
+from aiobotocore.httpsession import AIOHTTPSession
+
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.stores.base import FileState, StaleFile
 from skillfs.stores.patience import Refused, persistently
@@ -29,7 +31,7 @@ from skillfs.stores.source import (
     may_not_read,
 )
 
-__all__ = ["S3Source"]
+__all__ = ["S3Source", "s3_settings"]
 
 PIECE = 1 << 20
 """Bytes that a file is read in from one end to the other; in pieces of 8 MiB it took half as long again."""
@@ -42,6 +44,36 @@ ONE_PUT = 64 << 20
 
 
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)").fullmatch
+
+
+class _Straight:
+    """A session of aiohttp that goes where it is sent, and nowhere else."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._session.request(*args, **kwargs, allow_redirects=False)
+
+
+class _StraightSession(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore is not typed
+    """What sends the requests of a client; by itself it follows a redirect to any host at all."""
+
+    async def _get_session(self, proxy_url: str | None) -> _Straight:
+        return _Straight(await super()._get_session(proxy_url))
+
+
+def s3_settings() -> dict[str, Any]:
+    """Settings for a client of botocore; made anew for each, because botocore writes into them."""
+    return {
+        # Trying again is done up to a deadline, and not by botocore within each try.
+        "retries": {"total_max_attempts": 1},
+        # Ten are the default: with them 1,500 heads at 15 ms took 2.5 times as long.
+        "max_pool_connections": 64,
+        # To put its own together takes botocore an eighth of the time of a request.
+        "user_agent": "skillfs",
+        "http_session_cls": _StraightSession,
+    }
 
 
 class S3Source:

@@ -293,10 +293,10 @@ class FsspecSource:
         modified = times[0] if times else 0
         versions = [(key, str(info[key])) for key in _VERSIONS if info.get(key) not in (None, "")]
         if versions:
-            return FileState(b"v" + xxh3(repr((size, versions, self._salt)).encode()), size, modified)
+            return FileState(b"v" + _digest((size, versions, self._salt)), size, modified)
         self.tells = "time" if times else "nothing"
         if times:
-            return FileState(b"t" + xxh3(repr((size, times, self._salt)).encode()), size, modified)
+            return FileState(b"t" + _digest((size, times, self._salt)), size, modified)
         return FileState(b"", size, 0)
 
     def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
@@ -360,7 +360,12 @@ class _Container:
             return b""
         info = self._fs.info(self._path)
         known = [(key, str(info[key])) for key in (*_VERSIONS, *_TIMES, "ino", "size") if key in info]
-        return xxh3(repr(known).encode())
+        return _digest(known)
+
+
+def _digest(value: object) -> bytes:
+    """In hex, because of the bytes themselves one in 256 ends like a state that is not settled."""
+    return xxh3(repr(value).encode()).hex().encode()
 
 
 def _nanoseconds(value: object) -> int | None:

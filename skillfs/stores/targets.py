@@ -60,11 +60,11 @@ def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | 
     if isinstance(target, LocalFileSystem):
         return str(root)
     if protocols & {"s3", "s3a"} and type(target).__module__.startswith("s3fs"):
-        from skillfs.stores.s3 import S3Source
+        from skillfs.stores.s3 import S3Source, s3_settings
 
         if not own:
             own_options = {**target.storage_options, **_PRIVATE}
-            own_options["config_kwargs"] = {**_client_settings(), **own_options.get("config_kwargs", {})}
+            own_options["config_kwargs"] = {**s3_settings(), **own_options.get("config_kwargs", {})}
             target = type(target)(*target.storage_args, **own_options)
         return RemoteStore(S3Source(target, root, options))
     source = FsspecSource(target, root, _url_of(target, root), options, own=own)
@@ -86,7 +86,7 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
             )
     private: dict[str, Any] = dict(_PRIVATE)
     if parts[0] in ("s3", "s3a"):
-        private["config_kwargs"] = {**_client_settings(), **options.get("config_kwargs", {})}
+        private["config_kwargs"] = {**_s3_settings(), **options.get("config_kwargs", {})}
     try:
         target, root = fsspec.core.url_to_fs(url, **{**options, **private})
     except ImportError as error:
@@ -114,16 +114,12 @@ def _opened(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]
     return target, str(root)
 
 
-def _client_settings() -> dict[str, Any]:
-    """Settings of botocore; made anew for each client, because botocore writes into them."""
-    return {
-        # Trying again is done up to a deadline, and not by botocore within each try.
-        "retries": {"total_max_attempts": 1},
-        # Ten are the default: with them 1,500 heads at 15 ms took 2.5 times as long.
-        "max_pool_connections": 64,
-        # To put its own together takes botocore an eighth of the time of a request.
-        "user_agent": "skillfs",
-    }
+def _s3_settings() -> dict[str, Any]:
+    try:
+        from skillfs.stores.s3 import s3_settings
+    except ImportError:
+        return {}  # opening says what is missing
+    return s3_settings()
 
 
 def _url_of(target: AbstractFileSystem, root: str) -> str:
