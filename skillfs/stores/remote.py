@@ -233,6 +233,7 @@ class RemoteHandle:
         self._source = source
         self._key = key
         self._start = start
+        self._met = start is not None
         self.state = state
 
     def read(self, offset: int, length: int) -> bytes:
@@ -244,16 +245,26 @@ class RemoteHandle:
         if self._start is not None and end <= len(self._start):
             return self._start[offset:end]
         data = self._source.get(self._key, offset, end, self.state)
+        self._met = True
         if offset == 0 and len(data) <= KEPT:
             self._start = data
         return data
 
     def blocks(self) -> Iterator[bytes]:
         """See `Handle.blocks`."""
-        return self._source.blocks(self._key, self.state)
+        for block in self._source.blocks(self._key, self.state):
+            self._met = True
+            yield block
 
     def unchanged(self) -> bool:
-        """See `Handle.unchanged`: every reading has made sure of that."""
+        """See `Handle.unchanged`: every reading has made sure of that; where there was none, one does.
+
+        Raises:
+            StaleFile: It is another file, or there is none.
+        """
+        if not self._met:
+            self._source.get(self._key, 0, min(1, self.state.size), self.state)
+            self._met = True
         return True
 
     def settled(self) -> FileState:
