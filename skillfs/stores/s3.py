@@ -8,6 +8,7 @@ that was known. There is no `HeadObject`: its answer would be old by the time of
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -226,12 +227,17 @@ class S3Source:
 
     def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
         """See `Source.put`."""
-        condition = {"IfNoneMatch": "*"} if exclusive else {}
+        try:
+            self._put(self._prefix + key, file, size, {"IfNoneMatch": "*"} if exclusive else {})
+        except StaleFile:
+            raise FileExistsError(errno.EEXIST, "there is such a file already") from None
+
+    def _put(self, key: str, file: BinaryIO, size: int, condition: dict[str, str]) -> None:
+        name = {"Key": key}
         if size <= ONE_PUT:
             file.seek(0)
-            self._call("put_object", Key=self._prefix + key, Body=file.read(), **condition)
+            self._call("put_object", **name, Body=file.read(), **condition)
             return
-        name = {"Key": self._prefix + key}
         upload = {**name, "UploadId": self._call("create_multipart_upload", **name)["UploadId"]}
         try:
             file.seek(0)
@@ -340,7 +346,7 @@ def _reason(error: Exception) -> str:
         raise may_not_read() from error
     if code == "NoSuchBucket":
         raise Refused("there is no such bucket") from error
-    if 300 <= status < 500 and status not in (408, 425, 429):
+    if 300 <= status < 500 and status not in (408, 409, 425, 429):
         raise Refused(f"HTTP status {status}" + (f", {code}" if code.isalnum() else "")) from error
     return f"HTTP status {status}"
 
