@@ -449,7 +449,7 @@ class Lookup:
         looked: set[str] = set()
         if self.engine.store.remote:
             # Who only ever reads by path is to see what is new in the end, too.
-            self.engine.ensure_fresh("", self._max_age)
+            self.engine.ensure_fresh("" if self._max_age else "/".join(parts[:-1]), self._max_age)
         for _ in range(_MOST_STEPS):
             now = parts
             row, depth = self.engine.query(lambda: self._nearest(now))  # noqa: B023  # called at once
