@@ -1,10 +1,12 @@
-"""`SkillFileSystem`: the one door to a store of skills."""
+"""`SkillFileSystem`: the one door to a store of skills, or to several."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from skillfs.access import Access
@@ -14,34 +16,34 @@ from skillfs.core.wire import Content, Lines
 from skillfs.errors import (
     InvalidArgumentError,
     NotFoundError,
-    SkillFSError,
     not_found,
     quoted,
 )
+from skillfs.folding import folded
 from skillfs.fsspec_face import FsspecFace
 from skillfs.index.rows import Row
 from skillfs.listing import (
     all_problems,
     all_skills,
     changes_of,
+    check_since,
     counts_of,
     entry_of,
     prompt_of,
     skill_of,
 )
 from skillfs.lookup import Lookup
+from skillfs.mounted import MountedStores
+from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
-from skillfs.tree import FileDetails, Tree, TreeRequest, list_tree
+from skillfs.tree import Branch, Tree, TreeRequest, file_details, list_tree
 
 __all__ = ["SkillFileSystem"]
 
-LOCAL_MAX_AGE = 2.0
-"""Seconds that a check of a local store holds for listings."""
-
 
 class SkillFileSystem(FsspecFace):
-    """A read-only filesystem over the skill folders of a store.
+    """A read-only filesystem over the skill folders of a store, or of several.
 
     A `ref` may be an integer id, a UUID, a content hash (`sha256:…`, `md5:…`, `xxh3:…`),
     `name:<skill name>`, a `skill://` URL or a path from the store root. The methods that fsspec defines take
@@ -52,18 +54,25 @@ class SkillFileSystem(FsspecFace):
         >>> fs.get_content("commit-messages/SKILL.md", start=0, length=3).text
         '---'
 
+    Of several stores, each mounted under a name, the first component of a path is the name, and the root
+    lists the mounts. Ids, UUIDs, hashes and names are looked for in all of them; of a hash or a name the
+    first mount that has it answers.
+
     Args:
-        store: Folder that holds the skill folders, as a path or `file://` URL; `~` is expanded.
+        store: Folder that holds the skill folders, as a path or a URL of any filesystem that fsspec knows;
+            `~` is expanded. Or a mapping of names to these, or to mappings of what belongs to one store:
+            `store`, `fs`, `target_options`, `store_id`, `ignore`, `follow`, `index`.
         fo: The same, as fsspec passes it for a chained URL.
-        target_protocol: Protocol of `fo`; only local ones are supported.
-        target_options: Options of that protocol, as fsspec passes them; a local store takes none.
+        fs: A filesystem of fsspec, in which `store` is a path.
+        target_protocol: Protocol of `fo`.
+        target_options: Options for the filesystem of a URL, as fsspec takes them; a local store takes none.
         index: Path of the index file, or `":memory:"`; by default a file in the user's data folder.
         store_id: UUID that names the store, so that entries have the same identities everywhere; by default
             the one in `.skillfs/store.json` at the root, else one derived from the store's URL.
         base_paths: Folders that every call is confined to; None for no restriction.
         ignore: Name patterns that are left out beside the built-in ones; `!pattern` takes one back.
         follow: Folders outside the store into which links may lead.
-        max_age: Seconds that a check holds for listings.
+        max_age: Seconds that a check holds for listings; by default 2, and 60 where the store is remote.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
 
@@ -74,11 +83,18 @@ class SkillFileSystem(FsspecFace):
         UnreadableError: The store may not be read.
     """
 
+    def __new__(cls, store: object = None, *args: object, **options: object) -> SkillFileSystem:
+        """A filesystem of one store, or of several where `store` is a mapping."""
+        several = isinstance(store, Mapping) and cls is SkillFileSystem
+        made: SkillFileSystem = super().__new__(_Mounted if several else cls)
+        return made
+
     def __init__(
         self,
-        store: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         *,
         fo: str | None = None,
+        fs: object = None,
         target_protocol: str | None = None,
         target_options: Mapping[str, object] | None = None,
         index: str | os.PathLike[str] | None = None,
@@ -86,7 +102,7 @@ class SkillFileSystem(FsspecFace):
         base_paths: Sequence[object] | None = None,
         ignore: Sequence[str] = (),
         follow: Sequence[str | os.PathLike[str]] = (),
-        max_age: float = LOCAL_MAX_AGE,
+        max_age: float | None = None,
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
     ) -> None:
@@ -97,19 +113,35 @@ class SkillFileSystem(FsspecFace):
                 f"SkillFileSystem takes no argument {quoted(unknown[0])}; see its documentation"
             )
         super().__init__(**{k: v for k, v in options.items() if k in fsspec_options})
-        if target_options:
-            raise InvalidArgumentError(
-                f"a local store takes no option {quoted(next(iter(target_options)))}; leave it away"
-            )
-        where = store_argument(store, fo, target_protocol)
-        if isinstance(max_age, bool) or not isinstance(max_age, int | float) or not 0 <= max_age < 1e300:
-            raise InvalidArgumentError(f"max_age is {quoted(max_age)}; pass seconds, 0 or more")
-        self.max_age = float(max_age)
-        self._engine = open_engine(where, index=index, store_id=store_id, ignore=ignore, follow=follow)
+        if isinstance(store, Mapping):
+            ours = {"fo": fo, "fs": fs, "target_protocol": target_protocol, "target_options": target_options,
+                    "store_id": store_id, "index": None if index == ":memory:" else index}  # fmt: skip
+            for name, value in ours.items():
+                if value is not None:
+                    raise InvalidArgumentError(
+                        f"{name} belongs to one store, and several are given; pass it with the store, as in "
+                        f'{{"name": {{"store": …, {json.dumps(name)}: …}}}}'
+                    )
+            self._open_table(store, index is not None, base_paths, ignore, follow, max_age, on_progress)
+            return
+        where = None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
+        self._engine = open_engine(
+            where,
+            fs=fs,
+            target_options=target_options,
+            index=index,
+            store_id=store_id,
+            ignore=ignore,
+            follow=follow,
+        )
+        self.max_age = max_age_of(self._engine, max_age)
         self._engine.sync(on_progress=on_progress)
         self._lookup = Lookup(self._engine, base_paths, self.max_age)
         self._reader = Reader(self._lookup)
         self._strip_roots()
+
+    def _open_table(self, *arguments: Any) -> None:
+        raise InvalidArgumentError("a class derived from SkillFileSystem takes one store, not several")
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -241,23 +273,27 @@ class SkillFileSystem(FsspecFace):
         overview = ref is None and include is None
         request = TreeRequest(depth, files, hidden, include, exclude, details, limit, cursor, overview)
         engine = self._engine
-        return engine.query(
-            lambda: list_tree(
-                engine.catalog,
-                row,
-                access,
-                request,
-                engine.title,
-                self._engine.store.spellings,
-                self._details,
-            )
+        branch = Branch(
+            engine.catalog, _at_once, row, access, partial(file_details, self._reader, self._lookup)
         )
+        return engine.query(lambda: list_tree([branch], request, engine.title, self.roots))
 
-    def skills(self, *, base_paths: Sequence[object] | None = None) -> list[Skill]:
-        """Every skill, sorted by path."""
+    def skills(self, *, fold: bool = False, base_paths: Sequence[object] | None = None) -> list[Skill]:
+        """Every skill, sorted by path.
+
+        Args:
+            fold: Whether skills that hold the same files, byte for byte, are told once: as the first of them,
+                whose `places` are the paths of all. It reads what has not been read before, of skills that
+                may be the same by the paths and sizes of their files.
+            base_paths: As in `get_content`.
+        """
         access = self._lookup.access(base_paths)
         self._engine.ensure_fresh("", self.max_age)
-        return self._engine.query(lambda: all_skills(self._engine.catalog, access))
+        found = self._engine.query(lambda: all_skills(self._engine.catalog, access))
+        if not fold:
+            return found
+        view = View(Mount("", self._engine, self._lookup, self._reader, self.max_age), access)
+        return folded((view, skill) for skill in found)
 
     def skill(self, ref_or_name: object, *, base_paths: Sequence[object] | None = None) -> Skill:
         """One skill, by its name or by any reference to it or to something in it.
@@ -291,9 +327,7 @@ class SkillFileSystem(FsspecFace):
         `SKILL.md`, which can be passed back) of every skill that is not shadowed; empty when there is none.
         """
         skills = self.skills(base_paths=base_paths)
-        return prompt_of(
-            (skill for skill in skills if skill.shadowed_by is None), self._engine.store.spellings
-        )
+        return prompt_of((skill for skill in skills if skill.shadowed_by is None), self.roots)
 
     def problems(self, *, base_paths: Sequence[object] | None = None) -> list[Problem]:
         """Everything that is wrong with skills, and what belongs to no skill, sorted by path."""
@@ -303,7 +337,7 @@ class SkillFileSystem(FsspecFace):
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """How the store's root may be spelled in front of a path."""
+        """How the root of the store, or of any of several, may be spelled in front of a path."""
         return self._engine.store.spellings
 
     # -- freshness -----------------------------------------------------------------------------------------
@@ -332,10 +366,7 @@ class SkillFileSystem(FsspecFace):
         Raises:
             InvalidArgumentError: `since` is no integer of 0 or more.
         """
-        if not isinstance(since, int) or isinstance(since, bool) or since < 0:
-            raise InvalidArgumentError(
-                f"since must be a revision, an integer of 0 or more, not {quoted(since)}"
-            )
+        check_since(since)
         access = self._lookup.access(base_paths)
         self._engine.ensure_fresh("", self.max_age)
         revision, reset, rows = self._engine.query(lambda: self._engine.journal.since(since))
@@ -362,7 +393,11 @@ class SkillFileSystem(FsspecFace):
         return index_all(self._engine, self._lookup.access(), on_progress)
 
     def status(self) -> dict[str, Any]:
-        """Identity, revision, where the index is kept, and counts of skills, folders, files and bytes."""
+        """Identity, revision, where the index is kept, and counts of skills, folders, files and bytes.
+
+        Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
+        with its name.
+        """
         access = self._lookup.access()
         return {
             "store": self._engine.title,
@@ -385,11 +420,31 @@ class SkillFileSystem(FsspecFace):
         self._engine.ensure_fresh(row.path, self.max_age)
         return self._lookup.folder(asked, access)
 
-    def _details(self, uuid: str) -> FileDetails | None:
-        try:
-            state, md5, text = self._reader.details(self._lookup.ask(uuid), Access())
-        except SkillFSError:
-            return None
-        return FileDetails(
-            state.size, state.modified, md5, None if text.encoding is None else text.characters
+
+def _at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+class _Mounted(MountedStores, SkillFileSystem):
+    """Several stores in one; what `SkillFileSystem` makes of a mapping."""
+
+    def _open_table(
+        self,
+        store: Mapping[Any, object],
+        in_memory: bool,
+        base_paths: Sequence[object] | None,
+        ignore: Sequence[str],
+        follow: Sequence[Any],
+        max_age: float | None,
+        on_progress: Callable[[int], None] | None,
+    ) -> None:
+        mounts = open_mounts(
+            store,
+            in_memory=in_memory,
+            ignore=ignore,
+            follow=follow,
+            max_age=max_age,
+            on_progress=on_progress,
         )
+        table = MountTable(mounts)
+        self._use(table if base_paths is None else table.confined(base_paths))

@@ -1,22 +1,23 @@
 """What fsspec expects of a filesystem: its methods over store paths, and the refusal of all that would write.
 
 The methods take paths only: no ids, nothing is decoded. What fsspec derives from them (`walk`, `glob`, `du`,
-`get`, `cat`, …) is left to it.
+`get`, `cat`, …) is left to it. All go through four ways to the store, which are others where several stores
+are mounted: `_at`, `_listed`, `_reading`, `_state`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from fsspec.implementations.chained import ChainedFileSystem
 
 from skillfs.access import Access
 from skillfs.core.digest import hex_hash, uuid_text
-from skillfs.core.refs import PathRef
+from skillfs.core.refs import PathRef, below_mount, printable_path
 from skillfs.errors import (
     InvalidArgumentError,
     IsFileError,
@@ -36,7 +37,21 @@ from skillfs.reading import OpenFile, Reader, check_count, sequence_of
 from skillfs.stores.base import FileState
 from skillfs.sync.engine import Engine
 
-__all__ = ["FsspecFace"]
+__all__ = ["Found", "FsspecFace", "info_of", "listed", "path_of", "state_of", "stripped"]
+
+
+class Found(NamedTuple):
+    """What is at a path.
+
+    Attributes:
+        name: The path as it was asked for.
+        row: The entry.
+        islink: Whether a link led to it.
+    """
+
+    name: str
+    row: Row
+    islink: bool
 
 
 class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not typed
@@ -62,15 +77,45 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         """Paths without protocol, leading and last slash; a list gives a list. Nothing is decoded."""
-        return _stripped(path, ())
+        return stripped(path, {})
 
     def _strip_roots(self) -> None:
         """Let this instance cut its roots from paths too.
 
         The path that a chained URL hands over is the store's own, and would be taken for one below the root.
         """
-        roots = self._engine.store.spellings
-        self._strip_protocol = partial(_stripped, roots=roots)  # type: ignore[method-assign]  # on purpose
+        roots = dict.fromkeys(self._engine.store.spellings, "")
+        self._strip_protocol = partial(stripped, roots=roots)  # type: ignore[method-assign]  # on purpose
+
+    # -- ways to the store ---------------------------------------------------------------------------------
+
+    def _at(self, path: object, *, hint: bool = True) -> Found:
+        """What is at a path; see `Lookup.entry`."""
+        asked = self._lookup.ask_path(path)
+        row = self._lookup.entry(asked, self._lookup.access(), hint=hint)
+        return Found(path_of(asked), row, asked.linked(row))
+
+    def _listed(
+        self, path: object, depth: int | None, *, whole: bool = False
+    ) -> tuple[Found, list[dict[str, Any]] | None]:
+        """What is at a path, and of a folder what is below it; None for a file.
+
+        Args:
+            path: The path.
+            depth: Levels; None for all.
+            whole: Whether nothing is what a folder holds that is gone by now, and errors name no near miss.
+        """
+        asked, access = self._lookup.ask_path(path), self._lookup.access()
+        return listed(self._engine, self._lookup, asked, access, self.max_age, depth, whole=whole)
+
+    def _reading(self, path: object) -> tuple[Reader, Asked, Access]:
+        """What reads the file at a path."""
+        return self._reader, self._lookup.ask_path(path), self._lookup.access()
+
+    def _state(self, path: object) -> FileState:
+        """What the store says of a path now."""
+        asked = self._lookup.ask_path(path)
+        return state_of(self._engine, self._lookup.entry(asked, self._lookup.access()), asked)
 
     # -- listing -------------------------------------------------------------------------------------------
 
@@ -82,9 +127,7 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             NotFoundError: Nothing visible is there.
             IsFileError: The path ends in a slash and names a file.
         """
-        asked = self._lookup.ask_path(path)
-        row = self._lookup.entry(asked, self._lookup.access())
-        return _info_of(_name(asked), row, islink=asked.linked(row))
+        return info_of(*self._at(path))
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """Whether a visible entry is at a path."""
@@ -104,25 +147,15 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
 
     def _type(self, path: str) -> str | None:
         try:
-            asked = self._lookup.ask_path(path)
-            row = self._lookup.entry(asked, self._lookup.access(), hint=False)
+            return _type_of(self._at(path, hint=False).row.kind)
         except (NotFoundError, InvalidArgumentError, IsFileError):
             return None
-        return _type_of(row.kind)
 
     def ls(self, path: str = "", detail: bool = True, **kwargs: Any) -> list[Any]:
         """What a folder holds, by name; a file lists itself."""
-        access = self._lookup.access()
-        asked = self._lookup.ask_path(path)
-        row = self._lookup.entry(asked, access)
-        if row.kind == RowKind.FILE:
-            infos = [_info_of(_name(asked), row, islink=asked.linked(row))]
-        else:
-            self._engine.ensure_fresh(row.path, self.max_age)
-            row = self._lookup.entry(asked, access)
-            infos = self._engine.query(
-                lambda: _infos_below(self._engine.catalog, _name(asked), row, access, 1)
-            )
+        found, infos = self._listed(path, 1)
+        if infos is None:
+            infos = [info_of(*found)]
         return infos if detail else [info["name"] for info in infos]
 
     def find(
@@ -136,23 +169,16 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         """Every file below a path in one query; links to folders are not descended into."""
         if maxdepth is not None:
             check_count("maxdepth", maxdepth, 1)
-        access = self._lookup.access()
-        asked = self._lookup.ask_path(path)
-        name = _name(asked)
         try:
-            row = self._lookup.entry(asked, access, hint=False)
+            top, infos = self._listed(path, maxdepth, whole=True)
         except NotFoundError:
             return {} if detail else []
-        if row.kind == RowKind.FILE:
-            found = {name: _info_of(name, row, islink=asked.linked(row))}
+        if infos is None:
+            found = {top.name: info_of(*top)}
         else:
-            self._engine.ensure_fresh(row.path, self.max_age)
-            infos = self._engine.query(
-                lambda: _infos_below(self._engine.catalog, name, row, access, maxdepth)
-            )
             found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
-            if withdirs and name:
-                found = {name: _info_of(name, row, islink=asked.linked(row)), **found}
+            if withdirs and top.name:
+                found = {top.name: info_of(*top), **found}
         return found if detail else list(found)
 
     def walk(
@@ -182,8 +208,7 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             check_count("maxdepth", maxdepth, 1)
         path = self._strip_protocol(path)
         try:
-            asked = self._lookup.ask_path(path)
-            kind = self._lookup.entry(asked, self._lookup.access(), hint=on_error != "omit").kind
+            name, row, _ = self._at(path, hint=on_error != "omit")
             found = self.find(path, maxdepth, withdirs=True, detail=True)
         except OSError as error:
             if on_error == "raise":
@@ -191,9 +216,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             if callable(on_error):
                 on_error(error)
             return
-        name = _name(asked)
         own = found.pop(name, None)
-        if kind == RowKind.FILE:
+        if row.kind == RowKind.FILE:
             yield name, {} if detail else [], {"": own} if detail else [""]
             return
         below: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {name: ({}, {})}
@@ -212,7 +236,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         for name, value in (("start", start), ("end", end)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise InvalidArgumentError(f"{name} must be an integer, not {quoted(value)}")
-        return self._reader.bytes(self._lookup.ask_path(path), start, end, self._lookup.access())
+        reader, asked, access = self._reading(path)
+        return reader.bytes(asked, start, end, access)
 
     def cat_ranges(
         self,
@@ -246,7 +271,8 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> OpenFile:
         if mode != "rb":
             self._refuse(path)
-        return self._reader.open(self._lookup.ask_path(path), self._lookup.access())
+        reader, asked, access = self._reading(path)
+        return reader.open(asked, access)
 
     def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         """Open a file for reading; every other mode is refused.
@@ -258,8 +284,12 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         return super().open(path, mode, **kwargs)
 
     def created(self, path: str) -> datetime:
-        """When the entry's inode last changed, in UTC: what the local filesystem of fsspec answers too."""
-        return time_of(self._state(path).changed)
+        """When the entry's inode last changed, in UTC: what the local filesystem of fsspec answers too.
+
+        Of a remote store, when it was modified.
+        """
+        state = self._state(path)
+        return time_of(state.changed or state.modified)
 
     def modified(self, path: str) -> datetime:
         """When the entry was last modified, in UTC."""
@@ -276,20 +306,16 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             IsFolderError: The path names a folder.
             UnreadableError: The file has never been readable.
         """
-        asked = self._lookup.ask_path(path)
-        row = self._lookup.entry(asked, self._lookup.access())
+        name, row, _ = self._at(path)
         if row.kind != RowKind.FILE:
-            raise IsFolderError(f"{quoted(asked.shown)} names a folder, and only files have a checksum")
+            raise IsFolderError(
+                f"{quoted(printable_path(name))} names a folder, and only files have a checksum"
+            )
         if row.content is None:
-            raise UnreadableError(f"{quoted(asked.shown)} may not be read by this user; mend its permissions")
+            raise UnreadableError(
+                f"{quoted(printable_path(name))} may not be read by this user; mend its permissions"
+            )
         return int.from_bytes(row.content, "big")
-
-    def _state(self, path: str) -> FileState:
-        asked = self._lookup.ask_path(path)
-        state = self._engine.store.state(self._lookup.entry(asked, self._lookup.access()).place)
-        if state is None:
-            raise not_found(asked.shown)
-        return state
 
     @property
     def fsid(self) -> str:
@@ -353,19 +379,63 @@ def _walked(
             stack.extend((path, level + 1, None) for path in reversed(paths) if path in below)
 
 
-def _name(asked: Asked) -> str:
+def path_of(asked: Asked) -> str:
     """A path as fsspec writes it: as it was asked for, so that links keep their names."""
     assert isinstance(asked.ref, PathRef)
-    return asked.ref.path
+    return below_mount(asked.mount, asked.ref.path)
 
 
-def _stripped(path: Any, roots: Sequence[str]) -> Any:
+def listed(
+    engine: Engine,
+    lookup: Lookup,
+    asked: Asked,
+    access: Access,
+    max_age: float,
+    depth: int | None,
+    *,
+    whole: bool,
+) -> tuple[Found, list[dict[str, Any]] | None]:
+    """See `FsspecFace._listed`."""
+    row = lookup.entry(asked, access, hint=not whole)
+    if row.kind != RowKind.FILE:
+        engine.ensure_fresh(row.path, max_age)
+        if not whole:
+            row = lookup.entry(asked, access)
+    name = path_of(asked)
+    found = Found(name, row, asked.linked(row))
+    if row.kind == RowKind.FILE:
+        return found, None
+    return found, engine.query(lambda: _infos_below(engine.catalog, name, row, access, depth))
+
+
+def state_of(engine: Engine, row: Row, asked: Asked) -> FileState:
+    """What the store says of an entry now.
+
+    Raises:
+        NotFoundError: It is gone.
+    """
+    if engine.store.remote:
+        return FileState(row.signature, row.size or 0, row.modified)  # as of the last listing
+    state = engine.store.state(row.place)
+    if state is None:
+        raise not_found(asked.shown)
+    return state
+
+
+def stripped(path: Any, roots: Mapping[str, str]) -> Any:
+    """A path without what may stand before it.
+
+    Args:
+        path: A string, an `os.PathLike`, or a list of these.
+        roots: How roots may be spelled, each with what takes its place: the name of a mount, or nothing.
+    """
     if isinstance(path, list):
-        return [_stripped(p, roots) for p in path]
+        return [stripped(p, roots) for p in path]
     text = os.fspath(path).removeprefix("skill://")
     for root in sorted(roots, key=len, reverse=True):
         if text == root or text.startswith(root.rstrip("/") + "/"):
-            text = text[len(root) :]
+            below = text[len(root) :]
+            text = roots[root] + ("/" if root.endswith("/") and below else "") + below
             break
     else:
         if text == "." or text.startswith("./"):
@@ -374,7 +444,7 @@ def _stripped(path: Any, roots: Sequence[str]) -> Any:
     return text.removeprefix("/").removesuffix("/")
 
 
-def _info_of(name: str, row: Row, *, islink: bool) -> dict[str, Any]:
+def info_of(name: str, row: Row, islink: bool) -> dict[str, Any]:
     """One entry.
 
     Args:
@@ -433,7 +503,7 @@ def _infos_below(
         if node.kind == RowKind.LINK:
             target = catalog.by_path(tuple(node.target.split("/")) if node.target else ())
             if target is not None and access.sees(target):
-                found.append(_info_of(shown, target, islink=True))
+                found.append(info_of(shown, target, islink=True))
             continue
         found.append(_info(shown, node, node.kind, None if enclosing is None else enclosing[1]))
     found += [_info(shown, node, RowKind.FOLDER, None) for shown, path, node in foreign if path in leading]

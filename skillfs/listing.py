@@ -10,8 +10,8 @@ from xml.sax.saxutils import escape
 from skillfs.access import Access
 from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.model import Change, Entry, Kind, Problem, Skill
-from skillfs.core.refs import find_unfit, printable_path
-from skillfs.errors import quoted
+from skillfs.core.refs import below_mount, find_unfit, printable_path
+from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.journal import ChangeRow
 from skillfs.index.rows import Row, RowKind, paths_of
@@ -21,10 +21,13 @@ __all__ = [
     "all_problems",
     "all_skills",
     "changes_of",
+    "check_since",
     "counts_of",
     "entry_of",
+    "first_of_name",
     "in_order",
     "kind_of",
+    "problem_order",
     "prompt_of",
     "skill_of",
     "time_of",
@@ -50,7 +53,12 @@ def time_of(nanoseconds: int) -> datetime:
 
 
 def entry_of(
-    row: Row, *, md5: str | None = None, characters: int | None = None, link: str | None = None
+    row: Row,
+    *,
+    md5: str | None = None,
+    characters: int | None = None,
+    link: str | None = None,
+    mount: str = "",
 ) -> Entry:
     """An entry as callers see it.
 
@@ -58,7 +66,8 @@ def entry_of(
         row: A row that is no link.
         md5: When computed just now; else what the row knows.
         characters: Likewise.
-        link: Path of the target when the caller came through a link.
+        link: Store path of the target when the caller came through a link.
+        mount: Name of the mount.
     """
     assert row.uuid is not None
     assert row.id is not None
@@ -70,8 +79,8 @@ def entry_of(
     return Entry(
         id=row.id,
         uuid=uuid_text(row.uuid),
-        path=row.path,
-        name=row.name,
+        path=below_mount(mount, row.path),
+        name=row.name or mount,
         kind=_KINDS[row.kind],
         size=row.size,
         modified=time_of(row.modified),
@@ -79,13 +88,22 @@ def entry_of(
         md5=md5,
         hash=hex_hash(row.content),
         skill_folder_uuid=None if row.skill is None else uuid_text(row.skill.uuid),
-        skill_path=None if row.skill is None else row.skill.path,
-        link=link,
+        skill_path=None if row.skill is None else below_mount(mount, row.skill.path),
+        link=None if link is None else below_mount(mount, link),
     )
 
 
-def all_skills(catalog: Catalog, access: Access) -> list[Skill]:
-    """Every visible skill, by path; of those with one name all but the first say what shadows them."""
+def all_skills(
+    catalog: Catalog, access: Access, mount: str = "", first: dict[str, str] | None = None
+) -> list[Skill]:
+    """Every visible skill, by path; of those with one name all but the first say what shadows them.
+
+    Args:
+        catalog: The index.
+        access: What the caller may see.
+        mount: Name of the mount.
+        first: Which whole path answers to a name, as mounts before this one have it; added to.
+    """
     rows = catalog.skill_rows()
     paths = catalog.with_paths("SELECT key FROM skill") if rows else {}
     found = sorted(
@@ -94,25 +112,33 @@ def all_skills(catalog: Catalog, access: Access) -> list[Skill]:
         if key in paths and access.allows(paths[key])
     )
     scanned: dict[str | None, list[Problem]] = {}
-    for problem in _scan_problems(catalog, access):
+    for problem in _scan_problems(catalog, access, mount=mount):
         scanned.setdefault(problem.skill_folder_uuid, []).append(problem)
-    first: dict[str, str] = {}
+    first = {} if first is None else first
     skills = []
     for order, number, uuid, name, front in found:
-        path = order.replace("\0", "/")
+        path = below_mount(mount, order.replace("\0", "/"))
         winner = first.setdefault(name, path)
         extra = scanned.get(uuid_text(uuid), ())
         skills.append(_skill(number, uuid, path, name, front, extra, None if winner == path else winner))
     return skills
 
 
-def skill_of(catalog: Catalog, key: int, access: Access) -> Skill | None:
+def skill_of(
+    catalog: Catalog,
+    key: int,
+    access: Access,
+    mount: str = "",
+    elsewhere: str | None = None,
+) -> Skill | None:
     """One skill, at the cost of those that share its name; None when it is not there, or not visible.
 
     Args:
         catalog: The index.
         key: Key of the skill folder's row.
         access: What the caller may see.
+        mount: Name of the mount.
+        elsewhere: Whole path of the skill that answers to its name in a mount before this one.
     """
     row = catalog.by_key(key)
     stored = catalog.skill_row(key)
@@ -121,11 +147,21 @@ def skill_of(catalog: Catalog, key: int, access: Access) -> Skill | None:
     assert row.uuid is not None
     assert row.id is not None
     name, front = stored
-    same = catalog.with_paths(catalog.skill_keys(name))
-    rivals = [path for number in catalog.skill_keys(name) if (path := same.get(number)) is not None]
-    winner = min((path for path in rivals if access.allows(path)), key=in_order, default=row.path)
-    problems = _scan_problems(catalog, access, key)
-    return _skill(row.id, row.uuid, row.path, name, front, problems, None if winner == row.path else winner)
+    path = below_mount(mount, row.path)
+    winner = elsewhere
+    if winner is None:
+        own = first_of_name(catalog, name, access)
+        winner = path if own is None else below_mount(mount, own)
+    problems = _scan_problems(catalog, access, key, mount)
+    return _skill(row.id, row.uuid, path, name, front, problems, None if winner == path else winner)
+
+
+def first_of_name(catalog: Catalog, name: str, access: Access) -> str | None:
+    """Store path of the skill that a name stands for: the first by path that can be seen."""
+    keys = catalog.skill_keys(name)
+    paths = catalog.with_paths(keys)
+    seen = [path for key in keys if (path := paths.get(key)) is not None and access.allows(path)]
+    return min(seen, key=in_order, default=None)
 
 
 def in_order(path: str) -> str:
@@ -168,17 +204,35 @@ def _skill(
         front_matter=front["values"],
         problems=tuple(problems),
         shadowed_by=shadowed_by,
+        places=(path,),
     )
 
 
-def all_problems(catalog: Catalog, access: Access) -> list[Problem]:
-    """Every problem that can be seen, those that belong to no skill too, by path and line."""
-    problems = [problem for skill in all_skills(catalog, access) for problem in skill.problems]
-    problems.extend(p for p in _scan_problems(catalog, access) if p.skill_folder_uuid is None)
-    return sorted(problems, key=lambda p: (in_order(p.path), p.line or 0, p.code))
+def all_problems(
+    catalog: Catalog, access: Access, mount: str = "", first: dict[str, str] | None = None
+) -> list[Problem]:
+    """Every problem that can be seen, those that belong to no skill too, by path and line.
+
+    Args:
+        catalog: The index.
+        access: What the caller may see.
+        mount: Name of the mount.
+        first: As for `all_skills`.
+    """
+    skills = all_skills(catalog, access, mount, first)
+    problems = [problem for skill in skills for problem in skill.problems]
+    problems.extend(p for p in _scan_problems(catalog, access, mount=mount) if p.skill_folder_uuid is None)
+    return sorted(problems, key=problem_order)
 
 
-def _scan_problems(catalog: Catalog, access: Access, skill: int | None = None) -> list[Problem]:
+def problem_order(problem: Problem) -> tuple[str, int, str]:
+    """What problems are sorted by."""
+    return in_order(problem.path), problem.line or 0, problem.code
+
+
+def _scan_problems(
+    catalog: Catalog, access: Access, skill: int | None = None, mount: str = ""
+) -> list[Problem]:
     """What scans found wrong with names and links: in one skill, or everywhere."""
     found = []
     folders: dict[int, Row | None] = {}
@@ -188,14 +242,20 @@ def _scan_problems(catalog: Catalog, access: Access, skill: int | None = None) -
         row = folders[folder]
         if row is None or not access.allows(row.path if row.skill is None else row.skill.path):
             continue
-        path = "/".join(part for part in (row.path, name) if part)
+        path = "/".join(part for part in (mount, row.path, name) if part)
         uuid = None if row.skill is None else uuid_text(row.skill.uuid)
         found.append(Problem(code, severity, message, path, None, uuid))  # type: ignore[arg-type]  # stored by us
     return found
 
 
-def changes_of(rows: Iterable[ChangeRow], access: Access) -> tuple[Change, ...]:
-    """Changes as who may see only some skills meets them: a move in is an arrival, one out a departure."""
+def changes_of(rows: Iterable[ChangeRow], access: Access, mount: str = "") -> tuple[Change, ...]:
+    """Changes as who may see only some skills meets them: a move in is an arrival, one out a departure.
+
+    Args:
+        rows: The changes.
+        access: What the caller may see.
+        mount: Name of the mount.
+    """
     found = []
     for row in rows:
         was = row.kind != "added" and _saw(access, row.old_skill_path, row.old_path or row.path)
@@ -210,18 +270,31 @@ def changes_of(rows: Iterable[ChangeRow], access: Access) -> tuple[Change, ...]:
             else "removed"
         )
         skill = row.skill if now else row.old_skill
+        # Only what has a path can move: the root stays, and its path is empty.
+        old_path = below_mount(mount, row.old_path) if row.old_path else None
+        path = below_mount(mount, row.path)
         found.append(
             Change(
                 kind,  # type: ignore[arg-type]  # stored by us
                 uuid_text(row.uuid),
-                row.path if now else row.old_path or row.path,
-                row.old_path if kind == "moved" else None,
+                path if now else old_path or path,
+                old_path if kind == "moved" else None,
                 None if skill is None else uuid_text(skill),
                 hex_hash(row.content) if now else None,
                 hex_hash(row.old_content) if was else None,
             )
         )
     return tuple(found)
+
+
+def check_since(since: object) -> None:
+    """Refuse what is no revision.
+
+    Raises:
+        InvalidArgumentError: It is no integer of 0 or more.
+    """
+    if not isinstance(since, int) or isinstance(since, bool) or since < 0:
+        raise InvalidArgumentError(f"since must be a revision, an integer of 0 or more, not {quoted(since)}")
 
 
 def _saw(access: Access, skill_path: str | None, path: str) -> bool:

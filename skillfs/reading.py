@@ -194,7 +194,9 @@ class Reader:
 
         def keep(row: Row, handle: Handle) -> OpenFile:
             if self._remote:
-                handle.read(0, REMOTE_BUFFER)  # opening fails where reading would, and the first reading has it
+                handle.read(
+                    0, REMOTE_BUFFER
+                )  # opening fails where reading would, and the first reading has it
             return OpenFile(StoreFile(handle, row.path), REMOTE_BUFFER if self._remote else BUFFER)
 
         return self.with_handle(asked, access, keep, close=False)

@@ -7,7 +7,7 @@ import binascii
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,15 +16,25 @@ from skillfs.access import Access
 from skillfs.core.digest import uuid_text
 from skillfs.core.globs import Glob, compile_globs
 from skillfs.core.model import Kind
-from skillfs.core.refs import printable_path
+from skillfs.core.refs import below_mount, printable_path
 from skillfs.core.wire import quote_name
-from skillfs.errors import InvalidArgumentError, quoted
+from skillfs.errors import InvalidArgumentError, SkillFSError, quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
-from skillfs.reading import check_count
+from skillfs.lookup import Lookup
+from skillfs.reading import Reader, check_count
 
-__all__ = ["FileDetails", "Tree", "TreeNode", "TreeRequest", "list_tree", "one_line"]
+__all__ = [
+    "Branch",
+    "FileDetails",
+    "Tree",
+    "TreeNode",
+    "TreeRequest",
+    "file_details",
+    "list_tree",
+    "one_line",
+]
 
 DESCRIPTION_WIDTH = 72
 """Characters of a description that a drawing shows."""
@@ -219,17 +229,39 @@ class TreeRequest(NamedTuple):
     overview: bool = False
 
 
+class Branch(NamedTuple):
+    """A folder of one store that is listed, alone or below the root of several.
+
+    Attributes:
+        catalog: The index.
+        query: Asks the index; where it does nothing but that, whoever lists sees to damage.
+        row: The folder.
+        access: What the caller may see.
+        details_of: Gives the details of a file by UUID, None when it cannot be read; asked for the files of
+            the page only.
+        mount: Name of the mount.
+    """
+
+    catalog: Catalog
+    query: Callable[[Callable[[], Any]], Any]
+    row: Row
+    access: Access
+    details_of: Callable[[str], FileDetails | None]
+    mount: str = ""
+
+
 class _Item(NamedTuple):
     """An entry below the listed folder.
 
     Attributes:
         order: Path below the listed folder with NUL for `/`, so that it sorts by component.
-        path: Store path.
+        path: Whole path.
         node: Its row.
         target: What it points to, of a link.
         dotted: Whether a name on the way to it, from the skill or the listed folder down, starts with a dot.
         foreign: Whether it is shown only because it leads to something: a folder in a skill that is not
             allowed, or on the way to it.
+        branch: What it was found in.
     """
 
     order: str
@@ -238,6 +270,7 @@ class _Item(NamedTuple):
     target: Row | None
     dotted: bool
     foreign: bool
+    branch: Branch
 
     @property
     def entry(self) -> Row | NodeRow:
@@ -264,25 +297,16 @@ def _shown(path: str) -> str:
 
 
 def list_tree(
-    catalog: Catalog,
-    row: Row,
-    access: Access,
-    request: TreeRequest,
-    title: str,
-    roots: Sequence[str],
-    details_of: Callable[[str], FileDetails | None],
+    branches: Sequence[Branch], request: TreeRequest, title: str, roots: Sequence[str], top: Row | None = None
 ) -> Tree:
     """List a folder.
 
     Args:
-        catalog: The index.
-        row: The folder.
-        access: What the caller may see.
+        branches: The folder; or, of the root of several stores, their roots.
         request: What of it is listed.
         title: Name of the root.
-        roots: Spellings of the store's root.
-        details_of: Gives the details of a file by UUID, None when it cannot be read; asked for the files of
-            the page only.
+        roots: Spellings of the stores' roots.
+        top: The root of several stores, when that is what is listed.
 
     Raises:
         InvalidArgumentError: An argument of the request is malformed.
@@ -293,38 +317,80 @@ def list_tree(
         check_count("limit", request.limit, 1)
     include = compile_globs(request.include, argument="include")
     exclude = compile_globs(request.exclude, argument="exclude")
+    row = branches[0].row if top is None else top
     after = _decode_cursor(request.cursor, row)
-    items = _visible(catalog, row, request, access)
+    if top is None:
+        (branch,) = branches
+        items = branch.query(lambda: _visible(branch, request))
+        root = branch.query(lambda: _root_node(branch, title))
+    else:
+        items = [item for branch in branches for item in _mounted(branch, request)]
+        assert top.uuid is not None
+        assert top.id is not None
+        root = TreeNode(uuid_text(top.uuid), top.id, title, "", Kind.FOLDER, [])
     before = len(items)
-    items.sort()
-    items = _wanted(catalog, items, request, include, exclude)
+    items.sort(key=_order)
+    items = _wanted(items, request, include, exclude)
     start = 0 if after is None else bisect_right(items, after, key=_order)
     stop = len(items) if request.limit is None else min(len(items), start + request.limit)
     page = items[start:stop]
     cursor = _encode_cursor(page[-1].order, row) if page and stop < len(items) else None
-    root = _root_node(catalog, row, title, access)
-    _grow(catalog, row, root, items[:start], page, details_of if request.details else None)
+    _grow(root, items[:start], page, request.details)
     filtered = len(items) < before or include is not None or exclude is not None
     return Tree(
         root, len(items), len(page), cursor, filtered, tuple(roots), request.details, request.overview
     )
 
 
+def file_details(reader: Reader, lookup: Lookup, uuid: str) -> FileDetails | None:
+    """Details of a file that a listing shows; None where it cannot be read."""
+    try:
+        state, md5, text = reader.details(lookup.ask(uuid), Access())
+    except SkillFSError:
+        return None
+    return FileDetails(state.size, state.modified, md5, None if text.encoding is None else text.characters)
+
+
 def _order(item: _Item) -> str:
     return item.order
 
 
-def _visible(catalog: Catalog, row: Row, request: TreeRequest, access: Access) -> list[_Item]:
+def _mounted(branch: Branch, request: TreeRequest) -> list[_Item]:
+    """A mount as an entry of the root of all, and what the caller may see of it."""
+    found: list[_Item] = []
+    if request.depth is None:
+        found = branch.query(lambda: _visible(branch, request))
+    elif request.depth > 1 or request.overview:
+        inner = request._replace(depth=request.depth - 1) if request.depth > 1 else request
+        found = branch.query(lambda: _visible(branch, inner))
+    row, name = branch.row, branch.mount
+    if request.overview and not found and row.kind != RowKind.SKILL:
+        return []  # it leads to no skill
+    if request.depth == 1:
+        found = []
+    node = NodeRow(
+        row.key, 0, name, row.kind, row.visible, row.id, row.uuid, row.signature, row.size, row.modified,
+        row.content, None,
+    )  # fmt: skip
+    below = [item._replace(order=f"{name}\0{item.order}") for item in found]
+    return [_Item(name, name, node, None, False, False, branch), *below]
+
+
+def _visible(branch: Branch, request: TreeRequest) -> list[_Item]:
     """What the caller may see below the folder, hidden names included, in no order."""
-    free = not access.restricted or (row.skill is not None and access.allows(row.skill.path))
+    catalog, _, row, access, _, mount = branch
+    # The row may stand for an outer skill that is out of bounds; what it holds is in that skill all the same.
+    own = (catalog.by_key(row.key) or row).skill if access.restricted else row.skill
+    free = not access.restricted or (own is not None and access.allows(own.path))
     # What leads to something allowed can only be told with all that lies below.
     depth = request.depth if free else None
     nodes = catalog.overview() if request.overview else catalog.subtree(row.key, depth)
     base = len(row.path) + 1 if row.path else 0
+    lead = f"{mount}/" if mount else ""
     items = []
     allowed: dict[str | None, bool] = {}
     at: dict[int, tuple[str, str | None, bool]] = {
-        row.key: (row.path + "/" if row.path else "", None if row.skill is None else row.skill.path, False)
+        row.key: (row.path + "/" if row.path else "", None if own is None else own.path, False)
     }
     for node in nodes:
         above = at.get(node.parent)
@@ -355,7 +421,8 @@ def _visible(catalog: Catalog, row: Row, request: TreeRequest, access: Access) -
             target = catalog.by_path(tuple(node.target.split("/")) if node.target else ())
             if target is None or not access.sees(target):
                 continue
-        items.append(_Item(path[base:].replace("/", "\0"), path, node, target, dotted, foreign))
+        order = path[base:].replace("/", "\0")
+        items.append(_Item(order, lead + path, node, target, dotted, foreign, branch))
     if not free:
         items = _leading(items)
         if request.depth is not None:
@@ -381,7 +448,7 @@ def _add_with_above(order: str, orders: set[str]) -> None:
 
 
 def _wanted(
-    catalog: Catalog, items: list[_Item], request: TreeRequest, include: Glob | None, exclude: Glob | None
+    items: list[_Item], request: TreeRequest, include: Glob | None, exclude: Glob | None
 ) -> list[_Item]:
     """Of sorted items those that the request asks for, with the folders that lead to them."""
     if request.files and request.hidden and include is None and exclude is None:
@@ -389,7 +456,7 @@ def _wanted(
     leads: set[str] = set()
     if not request.hidden:
         for item in items:
-            if item.node.kind == RowKind.SKILL or (item.dotted and _leads_on(catalog, item, request)):
+            if item.node.kind == RowKind.SKILL or (item.dotted and _leads_on(item, request)):
                 _add_with_above(item.order, leads)
     chosen: list[_Item] = []
     matching: set[str] = set()
@@ -413,20 +480,23 @@ def _wanted(
     return chosen if include is None else [item for item in chosen if item.order in matching]
 
 
-def _leads_on(catalog: Catalog, item: _Item, request: TreeRequest) -> bool:
+def _leads_on(item: _Item, request: TreeRequest) -> bool:
     """Whether a folder below which the depth cuts leads to a skill."""
     if item.node.kind != RowKind.FOLDER or item.order.count("\0") + 1 != request.depth:
         return False
-    return any(node.kind == RowKind.SKILL for node in catalog.subtree(item.node.key))
+    catalog, query = item.branch.catalog, item.branch.query
+    return any(node.kind == RowKind.SKILL for node in query(lambda: catalog.subtree(item.node.key)))
 
 
-def _root_node(catalog: Catalog, row: Row, title: str, access: Access) -> TreeNode:
+def _root_node(branch: Branch, title: str) -> TreeNode:
+    row = branch.row
     assert row.uuid is not None
     assert row.id is not None
-    node = TreeNode(uuid_text(row.uuid), row.id, row.name or title, row.path, kind_of(row.kind), [])
+    path = below_mount(branch.mount, row.path)
+    node = TreeNode(uuid_text(row.uuid), row.id, row.name or title, path, kind_of(row.kind), [])
     if row.kind == RowKind.SKILL:
-        if access.allows(row.path):
-            node.description = _descriptions(catalog, [row.key]).get(row.key, "")
+        if branch.access.allows(row.path):
+            node.description = _descriptions(branch.catalog, [row.key]).get(row.key, "")
         else:
             node.kind = Kind.FOLDER
     return node
@@ -436,14 +506,21 @@ def _descriptions(catalog: Catalog, keys: Sequence[int]) -> dict[int, str]:
     return {key: str(json.loads(front)["description"]) for key, front in catalog.front_matters(keys).items()}
 
 
-def _grow(
-    catalog: Catalog,
-    row: Row,
-    root: TreeNode,
-    earlier: list[_Item],
-    page: list[_Item],
-    details_of: Callable[[str], FileDetails | None] | None,
-) -> None:
+def _described(items: Iterable[_Item]) -> dict[tuple[str, int], str]:
+    """Descriptions of the skills among some entries, by mount and key."""
+    skills: dict[str, tuple[Branch, list[int]]] = {}
+    for item in items:
+        entry = item.entry
+        if entry.kind == RowKind.SKILL and not item.foreign:
+            skills.setdefault(item.branch.mount, (item.branch, []))[1].append(entry.key)
+    found: dict[tuple[str, int], str] = {}
+    for mount, (branch, keys) in skills.items():
+        described = branch.query(lambda: _descriptions(branch.catalog, keys))  # noqa: B023  # called at once
+        found.update(((mount, key), text) for key, text in described.items())
+    return found
+
+
+def _grow(root: TreeNode, earlier: list[_Item], page: list[_Item], details: bool) -> None:
     """Hang a page's entries under the root, and first the folders of earlier pages that they lie in."""
     under = {"": root}
     shown = page
@@ -452,10 +529,9 @@ def _grow(
         _add_with_above(page[0].order.rpartition("\0")[0], above)
         repeated = [item for item in earlier if item.order in above]
         shown = repeated + page
-    skills = [entry.key for item in shown if (entry := item.entry).kind == RowKind.SKILL and not item.foreign]
-    descriptions = _descriptions(catalog, skills)
+    descriptions = _described(shown)
     for number, item in enumerate(shown):
-        node = _node(item, descriptions, details_of)
+        node = _node(item, descriptions, details)
         node.continued = number < len(shown) - len(page)
         holder = under[item.order.rpartition("\0")[0]]
         holder.children.append(node)
@@ -463,9 +539,7 @@ def _grow(
             under[item.order] = node if item.order.count("\0") < MOST_LEVELS - 1 else holder
 
 
-def _node(
-    item: _Item, descriptions: dict[int, str], details_of: Callable[[str], FileDetails | None] | None
-) -> TreeNode:
+def _node(item: _Item, descriptions: dict[tuple[str, int], str], details: bool) -> TreeNode:
     row, source = item.target, item.entry
     assert source.uuid is not None
     assert source.id is not None
@@ -476,14 +550,14 @@ def _node(
         item.path,
         Kind.FOLDER if item.foreign else kind_of(source.kind),
         [],
-        link=None if row is None else row.path,
+        link=None if row is None else below_mount(item.branch.mount, row.path),
     )
     if node.kind == Kind.SKILL:
-        node.description = descriptions.get(source.key, "")
-    if details_of is not None:
+        node.description = descriptions.get((item.branch.mount, source.key), "")
+    if details:
         node.modified = time_of(source.modified)
         if node.kind == Kind.FILE:
-            found = details_of(node.uuid)
+            found = item.branch.details_of(node.uuid)
             node.size = source.size
             if found is not None:
                 node.size, node.hash, node.characters = found.size, found.md5, found.characters

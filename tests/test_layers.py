@@ -14,9 +14,12 @@ STOREYS = [
     {"sync", "access"},
     {"opening", "lookup"},
     {"reading", "listing"},
-    {"tree", "indexing", "fsspec_face"},
+    {"mounts", "writing"},
+    {"tree", "indexing", "folding", "fsspec_writing"},
+    {"fsspec_face"},
+    {"mounted"},
     {"filesystem"},
-    {"faces"},
+    {"faces", "testing"},
     {"__main__"},
 ]
 """From the ground up. What shares a storey does not know each other."""

@@ -349,6 +349,20 @@ def test_nothing_to_show_says_why(
     assert (tree.total, tree.returned, tree.truncated) == (0, 0, False)
 
 
+@pytest.mark.parametrize("top", ["", "o/"])
+def test_files_of_an_outer_skill_out_of_bounds_are_not_listed(root: Path, open_fs: Opener, top: str) -> None:
+    write(
+        root,
+        {f"{top}SKILL.md": skill_md("o"), f"{top}sub/x.md": "", f"{top}sub/in/SKILL.md": skill_md("in")},
+    )
+    (root / top / "sub/link.md").symlink_to("in/SKILL.md")
+    fs = open_fs(base_paths=[f"{top}sub"])
+    for ref in ("/", top or "/", f"{top}sub"):
+        found = [path for path in listed(fs.skill_tree(ref)) if not path.endswith("/")]
+        assert found == [f"{top}sub/in/SKILL.md"] == fs.find(ref), ref
+        assert "x.md" not in str(fs.skill_tree(ref, include="*.md"))
+
+
 def test_a_folder_that_is_not_there_is_an_error(small: Path, open_fs: Opener) -> None:
     fs = open_fs()
     for ref in ("no/such", "zebra", "office/notes.txt", "pdf/.git"):

@@ -1,4 +1,7 @@
-"""The values that travel between layers and to callers."""
+"""The values that travel between layers and to callers.
+
+Where several stores are mounted, the store paths in what callers get begin with the name of the mount.
+"""
 
 from __future__ import annotations
 
@@ -111,6 +114,8 @@ class Skill:
         front_matter: Every key of the front matter, scalars as strings.
         problems: What is wrong with it.
         shadowed_by: Path of the skill that answers to this name instead, if one does.
+        places: Paths of all skills that this one stands for, its own first; more than its own only where
+            skills of the same content are folded.
     """
 
     id: int
@@ -125,6 +130,7 @@ class Skill:
     front_matter: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     shadowed_by: str | None = None
+    places: tuple[str, ...] = ()
 
     @property
     def location(self) -> str:

@@ -36,9 +36,13 @@ __all__ = [
     "PathRef",
     "Ref",
     "UuidRef",
+    "below_mount",
+    "component_fault",
+    "mount_name_fault",
     "parse_path",
     "parse_ref",
     "printable_path",
+    "root_above",
 ]
 
 HashAlgorithm: TypeAlias = Literal["sha256", "md5", "xxh3"]
@@ -192,6 +196,33 @@ def printable_path(path: str, roots: Sequence[str] = ()) -> str:
     return f"/{path}" if _below_root(f"/{path}", roots) in (None, path) else f"./{path}"
 
 
+def below_mount(mount: str, path: str) -> str:
+    """The whole path of what lies at a store path in a store that is mounted under a name.
+
+    Args:
+        mount: Name of the mount; empty where the store is alone, so that its paths are the whole ones.
+        path: A store path.
+    """
+    return f"{mount}/{path}" if mount and path else mount or path
+
+
+def mount_name_fault(name: str) -> str | None:
+    """Say why a name is none for a mount; None when it is one.
+
+    The name is the first component of paths, and what is printed of it has to come back as a path.
+    """
+    if "/" in name:
+        return 'holds "/", and is to be one component of a path'
+    if (fault := component_fault(name)) is not None:
+        return fault
+    return "would be read as an id, a UUID, a hash or a skill's name" if _SPECIAL(name) else None
+
+
+def root_above(text: str, roots: Sequence[str]) -> str | None:
+    """The longest root that a text equals or lies below, compared by component; None when it is of none."""
+    return max((r for r in roots if _below_root(text, (r,)) is not None), key=len, default=None)
+
+
 def _fits(text: str, limit: int) -> bool:
     """Tell whether the text takes at most so many bytes in UTF-8; encodes it only when in doubt."""
     if len(text) * 4 <= limit:
@@ -292,13 +323,13 @@ def _path(text: str, sent: str, roots: Sequence[str]) -> PathRef:
     folder = text.endswith("/")
     parts = (text[:-1] if folder else text).split("/")
     for number, part in enumerate(parts, 1):
-        fault = _fault(part)
+        fault = component_fault(part)
         if fault is not None:
             raise InvalidArgumentError(f"component {number} of the path {_echo(sent, roots)} {fault}")
     return PathRef(tuple(parts), folder)
 
 
-def _fault(part: str) -> str | None:
+def component_fault(part: str) -> str | None:
     """Say what is wrong with one component, and what to do; None when it is sound."""
     if not part:
         return 'is empty; separate names by a single "/"'

@@ -1,4 +1,4 @@
-"""The command line: `skillfs [-s STORE] COMMAND`.
+"""The command line: `skillfs [-s STORE]… COMMAND`.
 
 It parses, asks `SkillFileSystem` and prints; what is refused is refused there. A command exits with 0 when
 all is well, 1 when it found something wrong (`check`) or nothing at all (`find`), and 2 when it could not be
@@ -23,14 +23,13 @@ from skillfs import __version__
 from skillfs.core.refs import printable_path
 from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, quoted
 from skillfs.faces import output
+from skillfs.faces.stores import STORE_VARIABLE, conventional_stores, named_stores, stores_of_environment
 
 if TYPE_CHECKING:
     from skillfs.core.model import Entry, Problem
     from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["command", "main"]
-
-STORE_VARIABLE = "SKILLFS_STORE"
 
 FINE = 0
 FOUND_WRONG = 1
@@ -48,7 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The options that say which store is meant and what of it."""
+    """The options that say which stores are meant and what of them."""
 
     stores: tuple[str, ...]
     index: str | None
@@ -56,36 +55,52 @@ class _Target:
     follow: tuple[str, ...]
     ignore: tuple[str, ...]
 
-    def store(self) -> str:
-        """The one store."""
-        stores = self.stores or tuple(filter(None, [os.environ.get(STORE_VARIABLE)]))
-        if not stores:
+    def named(self) -> str | dict[str, str] | None:
+        """The stores that are named, or the one; None when none is."""
+        said = os.environ.get(STORE_VARIABLE)
+        values = self.stores or (stores_of_environment(said) if said else ())
+        return named_stores(values) if values else None
+
+    def alone(self) -> str:
+        """The one store that a command changes, which has to be named."""
+        stores = self.named()
+        if stores is None:
             raise InvalidArgumentError(
                 "which store? name the folder that holds the skill folders: skillfs -s STORE, "
                 f"or set {STORE_VARIABLE}"
             )
+        if isinstance(stores, str):
+            return stores
+        if len(stores) > 1:
+            raise InvalidArgumentError(f"{len(stores)} stores are named, and this is done to one; name that")
+        return next(iter(stores.values()))
+
+    def _arguments(self) -> dict[str, Any]:
+        """The stores as `SkillFileSystem` takes them, and where their index is."""
+        stores = self.named()
+        if stores is None:
+            stores, left_out = conventional_stores()
+            for message in left_out:
+                output.complain("warning", message)
+        if isinstance(stores, str) or self.index in (None, ":memory:"):
+            return {"store": stores, "index": self.index}
         if len(stores) > 1:
             raise InvalidArgumentError(
-                f"{len(stores)} stores are named; only one local store is supported so far"
+                f"--index names the index of one store, and there are {len(stores)}; leave it away, "
+                'or pass ":memory:"'
             )
-        if re.match(r"[\w.-]+=", stores[0]):
-            raise InvalidArgumentError(
-                f"{quoted(stores[0])} reads as NAME=STORE, and only one local store, without a name, is "
-                'supported so far; write "./" before a folder of this name'
-            )
-        return stores[0]
+        return {"store": {name: {"store": store, "index": self.index} for name, store in stores.items()}}
 
     @contextmanager
     def open(self) -> Iterator[SkillFileSystem]:
-        """Open the store, showing progress when that takes long."""
+        """Open the stores, showing progress when that takes long."""
         from skillfs.filesystem import SkillFileSystem
         from skillfs.index.database import IndexWarning
 
         warnings.simplefilter("always", IndexWarning)
         with output.Progress("reading the store") as progress:
             fs = SkillFileSystem(
-                self.store(),
-                index=self.index,
+                **self._arguments(),
                 base_paths=list(self.base) if self.base else None,
                 follow=self.follow,
                 ignore=self.ignore,
@@ -128,8 +143,8 @@ class _LineRange(click.ParamType):  # type: ignore[type-arg]  # generic only in 
     "--store",
     "stores",
     multiple=True,
-    metavar="STORE",
-    help=f"Folder that holds the skill folders; {STORE_VARIABLE} by default.",
+    metavar="[NAME=]STORE",
+    help=f"Folder or URL that holds the skill folders; {STORE_VARIABLE} by default. May repeat with names.",
 )
 @click.option(
     "--index", metavar="PATH", help='File of the index, or ":memory:"; one in your data folder by default.'
@@ -157,6 +172,12 @@ def command(
 
     A REF is a path from the root of the store, an id, a UUID, a content hash (sha256:…, md5:…, xxh3:…), or
     name:SKILL. Put "--" before one that starts with "-".
+
+    Several stores, each given as -s NAME=STORE, are mounted under their names: a path then begins with one. A
+    NAME holds no "/", ":" or "."; for a folder with "=" in its name, write "./" before it. SKILLFS_STORE
+    takes one store, or several as NAME=STORE:NAME=STORE. Without either, the skill folders that agents use
+    are taken, such as .claude/skills, those in the project (up to the folder with .git) before those in the
+    home folder. --index belongs to one store.
     """
     context.obj = _Target(stores, index, base, follow, ignore)
     if context.invoked_subcommand is None:
@@ -167,19 +188,27 @@ def command(
 
 
 @command.command(epilog="Example: skillfs -s ./skills skills --json")
+@click.option("--fold", is_flag=True, help="Show skills of the same content once, with all their places.")
 @_json_option
 @click.pass_obj
-def skills(target: _Target, as_json: bool) -> None:
-    """List the skills: name, path, description."""
+def skills(target: _Target, fold: bool, as_json: bool) -> None:
+    """List the skills: name, path, description.
+
+    With --fold, the places of copies follow, with a space between them.
+    """
     with target.open() as fs:
-        found = fs.skills()
+        found = fs.skills(fold=fold)
     if as_json:
         output.write_json([output.skill_dict(skill, fs.roots) for skill in found])
         return
     from skillfs.tree import one_line
 
-    rows = [(s.name, output.path(s.path, fs.roots), one_line(s.description)) for s in found]
-    output.table(("name", "path", "description"), rows)
+    rows = []
+    for skill in found:
+        row = [skill.name, output.path(skill.path, fs.roots), one_line(skill.description)]
+        copies = " ".join(output.path(place, fs.roots) for place in skill.places[1:])
+        rows.append([*row, copies] if fold else row)
+    output.table(("name", "path", "description", *(("copies",) if fold else ())), rows)
     if not found:
         output.note("no skills here: a skill is a folder that holds a SKILL.md")
 
@@ -426,8 +455,12 @@ def status(target: _Target, as_json: bool) -> None:
         values = fs.status()
     if as_json:
         output.write_json(values)
-    else:
-        output.fields(values)
+        return
+    mounts = values.pop("mounts", ())
+    output.fields(values)
+    for mount in mounts:
+        output.write("\n")
+        output.fields(mount)
 
 
 @command.command(epilog="Example: skillfs -s ./skills changes --since 1767225600")
@@ -461,10 +494,9 @@ def init(target: _Target) -> None:
 
     UUIDs and ids are then the same wherever the store is copied or moved.
     """
-    from skillfs.opening import STORE_FILE, store_namespace, write_store_id
-    from skillfs.stores.local import LocalStore
+    from skillfs.opening import STORE_FILE, open_store, store_namespace, write_store_id
 
-    store = LocalStore(target.store())
+    store = open_store(target.alone())
     namespace = store_namespace(store, None)
     if write_store_id(store, namespace):
         output.write(f"wrote {STORE_FILE}: the store is {namespace}\n")

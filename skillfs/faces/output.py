@@ -203,6 +203,8 @@ def as_dict(value: Entry | Problem | Change | Skill, roots: Sequence[str]) -> di
     for key in _PATHS:
         if found.get(key) is not None:
             found[key] = printable_path(found[key], roots)
+    if "places" in found:
+        found["places"] = [printable_path(place, roots) for place in found["places"]]
     if isinstance(found.get("modified"), datetime):
         found["modified"] = found["modified"].isoformat()
     return found

@@ -470,16 +470,22 @@ def test_the_store_may_come_from_the_environment(
     (tmp_path / "other").mkdir()
     assert run("find", "*.py", at=tmp_path / "other").code == 1
     monkeypatch.setenv("SKILLFS_STORE", "")
+    (tmp_path / "project/.git").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert run("find", at=None).code == 2
 
 
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ([], "invalid_argument", "-s STORE, or set SKILLFS_STORE"),
-        (["-s", "a", "-s", "b"], "invalid_argument", "only one local store"),
-        (["-s", "mine=/srv/skills"], "invalid_argument", "only one local store"),
-        (["-s", "s3://bucket/skills"], "invalid_argument", ""),
+        (["-s", "a", "-s", "b"], "invalid_argument", "each needs a name: write NAME=STORE"),
+        (["-s", "a=a", "-s", "b"], "invalid_argument", "each needs a name"),
+        (["-s", "a=a", "-s", "a=b"], "invalid_argument", 'the name "a"'),
+        (["-s", "mine=nowhere"], "not_found", "nowhere"),
+        (["-s", "8004=nowhere"], "not_found", "8004=nowhere"),
+        (["-s", "none://bucket/skills"], "invalid_argument", ""),
         (["-s", ""], "invalid_argument", ""),
         (["-s", "nowhere"], "not_found", "nowhere"),
         (["-s", "a-file"], "is_file", "a-file"),
