@@ -313,6 +313,7 @@ class _Rows:
             key, _, signature, _, known = batch[number]
             if known is None:
                 self._contents.append((content, key, signature))
+            content = content if known is None else known
             self.texts.append((key, md5_, *columns, key, signature, content))
             self._digests.append((key, sha256_, key, signature, content))
 

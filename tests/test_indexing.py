@@ -293,10 +293,9 @@ def test_facts_are_of_the_bytes_that_the_index_has(store: Path, open_fs: Opener)
         [task._replace(signature=b"x")],
         [task._replace(key=10**6)],
     ):
-        texts: list[tuple[object, ...]] = []
-        digests: list[tuple[object, ...]] = []
-        indexing._add_rows(batch, found, texts, digests)
-        assert indexing._keep(engine, texts, digests) == 0
+        kept = indexing._Rows()
+        kept.add(batch, found)
+        assert kept.keep(engine) == 0
     assert rows(fs, "text") == rows(fs, "sha256") == {}
 
 
