@@ -202,7 +202,7 @@ def _skill(
         metadata=front["metadata"],
         allowed_tools=tuple(front["allowed_tools"]),
         front_matter=front["values"],
-        problems=tuple(problems),
+        problems=tuple(sorted(problems, key=problem_order)),
         shadowed_by=shadowed_by,
         places=(path,),
     )
@@ -225,9 +225,9 @@ def all_problems(
     return sorted(problems, key=problem_order)
 
 
-def problem_order(problem: Problem) -> tuple[str, int, str]:
+def problem_order(problem: Problem) -> tuple[str, int, str, str]:
     """What problems are sorted by."""
-    return in_order(problem.path), problem.line or 0, problem.code
+    return in_order(problem.path), problem.line or 0, problem.code, problem.message
 
 
 def _scan_problems(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import xxhash
 
-from skillfs.core.model import Entry, Skill
+from skillfs.core.model import Entry
 from skillfs.errors import SkillFSError
 from skillfs.filesystem import SkillFileSystem
 
@@ -30,7 +30,6 @@ __all__ = [
     "plain_data",
     "plain_entry",
     "plain_info",
-    "plain_skills",
     "whole",
 ]
 
@@ -127,16 +126,6 @@ def plain_entry(entry: Entry) -> Entry:
     """An entry without its time, and without what may or may not be known already."""
     replaced: Any = {"modified": None, "md5": None, "characters": None, "hash": None}
     return dataclasses.replace(entry, **replaced)
-
-
-def plain_skills(skills: Sequence[Skill]) -> list[Skill]:
-    """Skills with their problems sorted: they come in the order in which they were met."""
-    return [
-        dataclasses.replace(
-            skill, problems=tuple(sorted(skill.problems, key=lambda p: (p.path, p.code, p.message)))
-        )
-        for skill in skills
-    ]
 
 
 def plain_info(info: dict[str, Any]) -> dict[str, Any]:

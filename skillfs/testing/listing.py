@@ -16,7 +16,6 @@ from skillfs.testing.comparing import (
     plain_data,
     plain_entry,
     plain_info,
-    plain_skills,
     whole,
 )
 from skillfs.testing.specimen import INVISIBLE, SPECIMEN
@@ -128,14 +127,14 @@ class ListingTests:
 
     def test_skills(self, both: Both) -> None:
         """Front matter, good and broken, is read alike, and every skill is there."""
-        skills = both.answers(lambda fs: plain_skills(fs.skills()))
+        skills = both.answers(lambda fs: fs.skills())
         assert [skill.location for skill in skills] == sorted(
             (path for path in SPECIMEN if path.endswith("/SKILL.md") and path not in INVISIBLE),
             key=lambda path: path.split("/"),
         )
         for skill in skills:
             for ref in (skill.name, skill.path, skill.uuid, skill.location):
-                both.same(lambda fs, ref=ref: plain_skills([fs.skill(ref)]))
+                both.same(lambda fs, ref=ref: fs.skill(ref))
 
     def test_prompt(self, both: Both) -> None:
         """The block for a model is the same."""
@@ -183,8 +182,8 @@ class ListingTests:
             both.same(lambda fs, ref=ref: plain_entry(fs.entry(ref, base_paths=bases)))
             both.same(lambda fs, ref=ref: whole(fs.get_content(ref, base_paths=bases)))
             both.same(lambda fs, ref=ref: drawing(fs.skill_tree(ref, base_paths=bases)))
-        both.same(lambda fs: plain_skills(fs.skills(base_paths=bases)))
+        both.same(lambda fs: fs.skills(base_paths=bases))
         both.same(lambda fs: fs.problems(base_paths=bases))
         both.same(lambda fs: fs.to_prompt(base_paths=bases))
-        both.same(lambda fs: plain_skills([fs.skill("word", base_paths=bases)]))
+        both.same(lambda fs: fs.skill("word", base_paths=bases))
         both.same(lambda fs: drawing(fs.skill_tree(base_paths=bases)))
