@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from skillfs.core.model import Change, Changes, Entry, Kind, Problem, Skill
     from skillfs.core.wire import Content, Lines
     from skillfs.errors import (
+        AlreadyExistsError,
         ChangedError,
         IntegrityError,
         InvalidArgumentError,
@@ -34,6 +35,7 @@ _HOMES = {
     "core.model": ("Change", "Changes", "Entry", "Kind", "Problem", "Skill"),
     "core.wire": ("Content", "Lines"),
     "errors": (
+        *("AlreadyExistsError",),
         *("ChangedError", "IntegrityError", "InvalidArgumentError", "IsFileError", "IsFolderError"),
         *("NotFoundError", "NotIndexedError", "NotTextError", "ReadOnlyError", "SkillFSError"),
         *("StoreUnavailableError", "TooLargeError", "UnreadableError"),
@@ -46,6 +48,7 @@ _MODULE_OF = {name: f"skillfs.{module}" for module, names in _HOMES.items() for 
 
 __all__ = [
     "DEFAULT_IGNORE",
+    "AlreadyExistsError",
     "Change",
     "ChangedError",
     "Changes",

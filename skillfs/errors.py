@@ -5,6 +5,7 @@ message that says what to do next::
 
     SkillFSError
     ├── InvalidArgumentError   ValueError                invalid_argument
+    │   └── AlreadyExistsError FileExistsError           invalid_argument
     ├── NotFoundError          FileNotFoundError         not_found
     ├── IsFolderError          IsADirectoryError         is_folder
     ├── IsFileError            NotADirectoryError        is_file
@@ -28,6 +29,7 @@ import json
 from typing import Any, ClassVar
 
 __all__ = [
+    "AlreadyExistsError",
     "ChangedError",
     "IntegrityError",
     "InvalidArgumentError",
@@ -96,6 +98,17 @@ class InvalidArgumentError(SkillFSError, ValueError):
     """An argument is malformed; nothing was looked up."""
 
     code = "invalid_argument"
+
+
+class AlreadyExistsError(InvalidArgumentError, FileExistsError):
+    """Something lies where something new was to be made."""
+
+    _errno = errno.EEXIST
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        # OSError sets it where it makes the object, and here ValueError comes before it.
+        self.errno = self._errno
 
 
 class NotFoundError(SkillFSError, FileNotFoundError):

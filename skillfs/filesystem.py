@@ -32,18 +32,19 @@ from skillfs.listing import (
     prompt_of,
     skill_of,
 )
-from skillfs.lookup import Lookup
+from skillfs.lookup import Asked, Lookup
 from skillfs.mounted import MountedStores
 from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.tree import Branch, Tree, TreeRequest, file_details, list_tree
+from skillfs.writing.writer import Writer
 
 __all__ = ["SkillFileSystem"]
 
 
 class SkillFileSystem(FsspecFace):
-    """A read-only filesystem over the skill folders of a store, or of several.
+    """A filesystem over the skill folders of a store, or of several; read-only unless told otherwise.
 
     A `ref` may be an integer id, a UUID, a content hash (`sha256:…`, `md5:…`, `xxh3:…`),
     `name:<skill name>`, a `skill://` URL or a path from the store root. The methods that fsspec defines take
@@ -72,6 +73,7 @@ class SkillFileSystem(FsspecFace):
         base_paths: Folders that every call is confined to; None for no restriction.
         ignore: Name patterns that are left out beside the built-in ones; `!pattern` takes one back.
         follow: Folders outside the store into which links may lead.
+        writable: Whether the methods of fsspec that write do so; else they raise `ReadOnlyError`.
         max_age: Seconds that a check holds for listings; by default 2, and 60 where the store is remote.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
@@ -103,6 +105,7 @@ class SkillFileSystem(FsspecFace):
         ignore: Sequence[str] = (),
         follow: Sequence[str | os.PathLike[str]] = (),
         max_age: float | None = None,
+        writable: bool = False,
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
     ) -> None:
@@ -113,6 +116,9 @@ class SkillFileSystem(FsspecFace):
                 f"SkillFileSystem takes no argument {quoted(unknown[0])}; see its documentation"
             )
         super().__init__(**{k: v for k, v in options.items() if k in fsspec_options})
+        if not isinstance(writable, bool):
+            raise InvalidArgumentError(f"writable is {quoted(writable)}; pass True or False")
+        self._writable = writable
         if isinstance(store, Mapping):
             ours = {"fo": fo, "fs": fs, "target_protocol": target_protocol, "target_options": target_options,
                     "store_id": store_id, "index": None if index == ":memory:" else index}  # fmt: skip
@@ -139,6 +145,11 @@ class SkillFileSystem(FsspecFace):
         self._lookup = Lookup(self._engine, base_paths, self.max_age)
         self._reader = Reader(self._lookup)
         self._strip_roots()
+        if writable:
+            self._own_writer = Writer(self._lookup)
+
+    def _writer(self, path: object) -> tuple[Writer, Asked]:
+        return self._own_writer, self._lookup.ask_path(path)
 
     def _open_table(self, *arguments: Any) -> None:
         raise InvalidArgumentError("a class derived from SkillFileSystem takes one store, not several")
@@ -273,10 +284,9 @@ class SkillFileSystem(FsspecFace):
         overview = ref is None and include is None
         request = TreeRequest(depth, files, hidden, include, exclude, details, limit, cursor, overview)
         engine = self._engine
-        branch = Branch(
-            engine.catalog, _at_once, row, access, partial(file_details, self._reader, self._lookup)
-        )
-        return engine.query(lambda: list_tree([branch], request, engine.title, self.roots))
+        details_of = partial(file_details, self._reader, self._lookup)
+        branch = Branch(engine.catalog, engine.query, row, access, details_of)
+        return list_tree([branch], request, engine.title, self.roots)
 
     def skills(self, *, fold: bool = False, base_paths: Sequence[object] | None = None) -> list[Skill]:
         """Every skill, sorted by path.
@@ -419,10 +429,6 @@ class SkillFileSystem(FsspecFace):
         row = self._lookup.folder(asked, access)
         self._engine.ensure_fresh(row.path, self.max_age)
         return self._lookup.folder(asked, access)
-
-
-def _at_once(work: Callable[[], Any]) -> Any:
-    return work()
 
 
 class _Mounted(MountedStores, SkillFileSystem):

@@ -1,8 +1,8 @@
 """What fsspec expects of a filesystem: its methods over store paths, and the refusal of all that would write.
 
 The methods take paths only: no ids, nothing is decoded. What fsspec derives from them (`walk`, `glob`, `du`,
-`get`, `cat`, …) is left to it. All go through four ways to the store, which are others where several stores
-are mounted: `_at`, `_listed`, `_reading`, `_state`.
+`get`, `cat`, …) is left to it. All go through five ways to the store, which are others where several stores
+are mounted: `_at`, `_listed`, `_reading`, `_is_remote`, `_state`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple
 
 from fsspec.implementations.chained import ChainedFileSystem
 
@@ -23,18 +23,19 @@ from skillfs.errors import (
     IsFileError,
     IsFolderError,
     NotFoundError,
-    ReadOnlyError,
     SkillFSError,
     UnreadableError,
     not_found,
     quoted,
 )
+from skillfs.fsspec_writing import FsspecWriting
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Asked, Lookup
-from skillfs.reading import OpenFile, Reader, check_count, sequence_of
+from skillfs.reading import Reader, check_count, sequence_of
 from skillfs.stores.base import FileState
+from skillfs.stores.workers import Workers
 from skillfs.sync.engine import Engine
 
 __all__ = ["Found", "FsspecFace", "info_of", "listed", "path_of", "state_of", "stripped"]
@@ -54,8 +55,8 @@ class Found(NamedTuple):
     islink: bool
 
 
-class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not typed
-    """A read-only filesystem of fsspec. Whoever derives from it sets the attributes.
+class FsspecFace(FsspecWriting, ChainedFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    """A filesystem of fsspec. Whoever derives from it sets the attributes.
 
     Attributes:
         max_age: Seconds that a check holds for listings.
@@ -111,6 +112,10 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
     def _reading(self, path: object) -> tuple[Reader, Asked, Access]:
         """What reads the file at a path."""
         return self._reader, self._lookup.ask_path(path), self._lookup.access()
+
+    def _is_remote(self) -> bool:
+        """Whether a reading may be a request that others can be made beside."""
+        return self._engine.store.remote
 
     def _state(self, path: object) -> FileState:
         """What the store says of a path now."""
@@ -248,7 +253,10 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """Byte ranges of several files; errors are returned in place unless `on_error="raise"`."""
+        """Byte ranges of several files; errors are returned in place unless `on_error="raise"`.
+
+        Those of a remote store are read several at a time.
+        """
         sequence_of(paths, "paths")
         if not isinstance(starts, list | tuple):
             starts = [starts] * len(paths)
@@ -258,30 +266,26 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
             raise InvalidArgumentError(
                 "paths, starts and ends must have one length; pass one range for each path"
             )
-        results: list[Any] = []
-        for path, start, end in zip(paths, starts, ends, strict=True):
+
+        def read(part: tuple[str, int | None, int | None]) -> bytes | SkillFSError:
             try:
-                results.append(self.cat_file(path, start, end))
+                return self.cat_file(*part)
             except SkillFSError as error:
                 if on_error == "raise":
                     raise
-                results.append(error)
-        return results
+                return error
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> OpenFile:
+        parts = list(zip(paths, starts, ends, strict=True))
+        if not self._is_remote():
+            return [read(part) for part in parts]
+        with Workers() as workers:
+            return workers.map(read, parts)
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
         if mode != "rb":
-            self._refuse(path)
+            return super()._open(path, mode, *args, **kwargs)
         reader, asked, access = self._reading(path)
         return reader.open(asked, access)
-
-    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        """Open a file for reading; every other mode is refused.
-
-        What is read belongs to one version of the file; when it changes, reading raises `ChangedError`.
-        """
-        if not isinstance(mode, str) or set(mode) - set("rbt"):
-            self._refuse(path)
-        return super().open(path, mode, **kwargs)
 
     def created(self, path: str) -> datetime:
         """When the entry's inode last changed, in UTC: what the local filesystem of fsspec answers too.
@@ -325,26 +329,6 @@ class FsspecFace(ChainedFileSystem):  # type: ignore[misc]  # fsspec is not type
     def invalidate_cache(self, path: str | None = None) -> None:
         """Check the store now, whatever its age: the next listing is true."""
         self._engine.sync()
-
-    # -- refused -------------------------------------------------------------------------------------------
-
-    def _refuse(self, path: object = None, *args: Any, **kwargs: Any) -> NoReturn:
-        raise ReadOnlyError("this filesystem is read-only; change the files in the store itself")
-
-    mkdir = makedirs = mkdirs = makedir = rmdir = _refuse
-    rm = rm_file = _rm = delete = _refuse
-    mv = move = rename = copy = cp = cp_file = _refuse
-    put = put_file = upload = pipe = pipe_file = touch = write_text = write_bytes = _refuse
-    start_transaction = end_transaction = _refuse
-
-    @property
-    def transaction(self) -> NoReturn:
-        """Refused: there is nothing to write."""
-        self._refuse()
-
-    @transaction.setter
-    def transaction(self, value: object) -> None:
-        self._refuse()
 
     def sign(self, path: str, expiration: int = 100, **kwargs: Any) -> str:
         """Not offered: a signed URL would be a way around base paths."""

@@ -51,6 +51,7 @@ from skillfs.opening import data_folder
 from skillfs.reading import OpenFile, Reader
 from skillfs.stores.base import FileState
 from skillfs.tree import Branch, Tree, TreeRequest, file_details, list_tree
+from skillfs.writing.writer import Writer
 
 __all__ = ["MountedStores"]
 
@@ -77,6 +78,7 @@ class MountedStores(FsspecFace):
     def _use(self, table: MountTable) -> None:
         """Take a table into use."""
         self._table = table
+        self._writers = {m.name: Writer(m.lookup) for m in table.mounts} if self._writable else {}
         self.max_age = max((mount.max_age for mount in table.mounts), default=0.0)
         self._revisions = _revisions_of(table)
         self._strip_protocol = partial(  # type: ignore[method-assign]  # on purpose
@@ -339,6 +341,10 @@ class MountedStores(FsspecFace):
             raise InvalidArgumentError("the root holds nothing but the mounts; pass a path below one of them")
         raise self._table.missing(asked)
 
+    def _writer(self, path: object) -> tuple[Writer, Asked]:
+        mount, asked = self._located(path)
+        return self._writers[mount.name], asked
+
     def _at(self, path: object, *, hint: bool = True) -> Found:
         mount, asked = self._table.ask_path(path)
         if mount is None:
@@ -376,12 +382,17 @@ class MountedStores(FsspecFace):
             return mount.reader, asked, self._table.view(mount).access
         raise _no_file(asked) if self._table.is_root(asked) else self._table.missing(asked)
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> OpenFile:
+    def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        if mode != "rb":
+            return super()._open(path, mode, *args, **kwargs)
         file: OpenFile = super()._open(path, mode, **kwargs)
         mount, _ = self._table.ask_path(path)
         assert mount is not None
         file.path = file.raw.path = mount.path(file.path)  # type: ignore[attr-defined]  # a StoreFile
         return file
+
+    def _is_remote(self) -> bool:
+        return any(mount.engine.store.remote for mount in self._table.mounts)
 
     def _state(self, path: object) -> FileState:
         mount, asked = self._table.ask_path(path)

@@ -1,20 +1,29 @@
-"""The suites that fsspec ships for filesystems, as far as they are about reading.
+"""The suites that fsspec ships for filesystems, in one skill folder.
 
-The scenarios are laid out behind the filesystem's back, in one skill folder. Its suites for copy, put and
-pipe write through the filesystem, which refuses that: `test_filesystem` tests the refusal.
+Of a read-only filesystem only those about reading hold; the scenarios are laid out behind its back. Of a
+writable one all do, over every kind of store of `BACKENDS`, and the scenarios are written through it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests, AbstractOpenTests
+from fsspec.tests.abstract import (
+    AbstractCopyTests,
+    AbstractFixtures,
+    AbstractGetTests,
+    AbstractOpenTests,
+    AbstractPipeTests,
+    AbstractPutTests,
+)
 
 from skillfs import ReadOnlyError, SkillFileSystem
 from tests.conftest import skill_md, write
+from tests.writable import open_writable
 
 Join = Callable[..., str]
 
@@ -103,3 +112,57 @@ class TestOpen(SkillFixtures, AbstractOpenTests):
             with pytest.raises(ReadOnlyError):
                 fs.open(fs_target, mode)
         assert not fs.exists(fs_target)
+
+
+def _local(request: pytest.FixtureRequest) -> dict[str, Any]:
+    backing: Path = request.getfixturevalue("tmp_path") / "backing"
+    return {"store": write(backing, {"skill/SKILL.md": skill_md("skill")})}
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], dict[str, Any]]] = {"local": _local}
+"""Kinds of stores: each makes one that holds one skill, named `skill`, and returns what opens it."""
+
+
+class WritableFixtures(AbstractFixtures):
+    @pytest.fixture(params=[*BACKENDS])
+    def fs(self, request: pytest.FixtureRequest) -> SkillFileSystem:
+        return open_writable(**BACKENDS[request.param](request), max_age=0)
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        return "skill"
+
+    @pytest.fixture
+    def fs_join(self) -> Join:
+        return lambda *parts: "/".join(parts)
+
+    @pytest.fixture
+    def local_path(self, tmp_path: Path) -> str:
+        path = tmp_path / "local"
+        path.mkdir()
+        return str(path)
+
+    @pytest.fixture
+    def supports_empty_directories(self, fs: SkillFileSystem) -> bool:
+        held: bool = fs._engine.store.holds_empty_folders  # type: ignore[attr-defined]  # of a writable store
+        return held
+
+
+class TestWritableGet(WritableFixtures, AbstractGetTests):
+    pass
+
+
+class TestWritablePut(WritableFixtures, AbstractPutTests):
+    pass
+
+
+class TestWritableCopy(WritableFixtures, AbstractCopyTests):
+    pass
+
+
+class TestWritableOpen(WritableFixtures, AbstractOpenTests):
+    pass
+
+
+class TestWritablePipe(WritableFixtures, AbstractPipeTests):
+    pass

@@ -1,9 +1,12 @@
 """Everything the README shows is run, and prints what the README says.
 
 A `console` block is a transcript: lines that start with `$ ` are commands, what follows is their output. A
-`pycon` block is a doctest. Both run in a copy of the repository's sample store. The two set-up commands make
-environments of their own; here only what they run at the end is run, in this environment.
+`pycon` block is a doctest. Both run in a copy of the repository's sample store, with an S3 server in reach
+that holds another copy as `s3://skill-library/team`. The two set-up commands make environments of their own;
+here only what they run at the end is run, in this environment.
 """
+
+from __future__ import annotations
 
 import doctest
 import os
@@ -11,9 +14,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.servers.s3 import S3Server
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,8 +46,22 @@ def transcripts() -> list[list[tuple[str, str]]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def library(s3_server: S3Server) -> Iterator[S3Server]:
+    """A bucket with the sample store."""
+    from tests.servers.s3 import Bucket
+
+    s3_server.client.create_bucket(Bucket="skill-library")
+    bucket = Bucket(s3_server, "skill-library")
+    samples = ROOT / "sample_skills"
+    files = [path for path in samples.rglob("*") if path.is_file()]
+    bucket.seed({f"team/{p.relative_to(samples).as_posix()}": p.read_bytes() for p in files})
+    yield s3_server
+    s3_server.drop(bucket)
+
+
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: S3Server) -> Path:
     """A folder with the sample store, where `skillfs` and `.venv/bin/skillfs` are this environment's."""
     shutil.copytree(ROOT / "sample_skills", tmp_path / "sample_skills", symlinks=True)
     binaries = tmp_path / ".venv" / "bin"
@@ -48,6 +70,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("SKILLFS_STORE", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", library.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", library.target_options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", library.target_options["secret"])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

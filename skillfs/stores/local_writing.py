@@ -129,6 +129,7 @@ class LocalSink:
 
     def __init__(self, folder: int, name: bytes, exclusive: bool, permissions: int | None = None) -> None:
         self._fd = -1
+        self._pid = os.getpid()
         self._folder = os.dup(folder)
         self._name = name
         self._exclusive = exclusive
@@ -173,8 +174,10 @@ class LocalSink:
     def discard(self) -> None:
         """See `Sink.discard`; nothing is done after a commit."""
         if self._temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._temporary, dir_fd=self._folder)
+            # In a forked child it is the parent's file still.
+            if self._pid == os.getpid():
+                with contextlib.suppress(OSError):
+                    os.unlink(self._temporary, dir_fd=self._folder)
             self._temporary = None
         if self._fd >= 0:
             os.close(self._fd)

@@ -237,7 +237,8 @@ class Engine:
             self._build(self.store.look(), None)
             return
         told = paths.union(moves, moves.values())
-        known = {self._known_folder(parent_of(path)) for path in told}
+        # A folder itself too: it may have taken the place of one that is known.
+        known = {self._known_folder(where) for path in told for where in (path, parent_of(path))}
         while True:
             look = self.store.look(known)
             # Where no folder is empty, one whose last file went away is gone as well.

@@ -350,3 +350,92 @@ def test_ten_thousand_moves_take_no_time_to_speak_of() -> None:
     known = {"a": folder(1)} | {f"a/{n}": file("same", n + 2) for n in range(10_000)}
     plan = reconcile(known, moved_to(known, "b"))
     assert len(plan.moved) == 10_001
+
+
+# -- moves that are known ----------------------------------------------------------------------------------
+
+TWO = {"a": folder(1), "a/x": file("same", 2), "a/y": file("same", 3), "b": folder(4), "b/x": file("old", 5)}
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "moves", "moved", "added", "removed"),
+    [
+        pytest.param(
+            {"x": file(""), "y": file("")}, {"y": file(""), "z": file("")}, {"z": "x"}, {"z": "x"}, [], [],
+            id="empty file, and no inodes",
+        ),
+        pytest.param(
+            {"x": file("1", 1)}, {"z": file("2", 9)}, {"z": "x"}, {"z": "x"}, [], [],
+            id="edited at once by another",
+        ),
+        pytest.param(
+            {"x": file("1", 1), "y": file("1", 2)}, {"u": file("1", 1), "v": file("1", 2)},
+            {"u": "y", "v": "x"}, {"u": "y", "v": "x"}, [], [],
+            id="it counts for more than inode and content",
+        ),
+        pytest.param(
+            {"x": file("1", 1), "y": file("2", 2)}, {"y": file("1", 1)}, {"y": "x"}, {"y": "x"}, [], ["y"],
+            id="onto a file, which is gone",
+        ),
+        pytest.param(
+            TWO, {**{p: s for p, s in TWO.items() if p[0] == "a"}, "c": folder(9), "c/x": file("new", 8)},
+            {"c": "b"}, {"c": "b", "c/x": "b/x"}, [], [],
+            id="folder with all it holds",
+        ),
+        pytest.param(
+            {"a": folder(1), "a/b": folder(2), "a/b/x": file("1", 3)},
+            {"a": folder(1), "z": folder(2), "z/x": file("1", 3), "z/new": file("2", 4)},
+            {"z": "a/b"}, {"z": "a/b", "z/x": "a/b/x"}, ["z/new"], [],
+            id="inner folder, with something new in it",
+        ),
+        pytest.param(
+            {"x": file("1", 1)}, {"x": file("1", 1), "y": file("1", 2)}, {"y": "x"}, {}, ["y"], [],
+            id="the old path is there again",
+        ),
+        pytest.param(
+            {"x": file("1", 1)}, {}, {"y": "x"}, {}, [], ["x"],
+            id="the new path is gone already",
+        ),
+        pytest.param(
+            {"x": file("1", 1)}, {"y": folder(1)}, {"y": "x"}, {}, ["y"], ["x"],
+            id="a folder took the place",
+        ),
+        pytest.param(
+            {"a": folder(1), "ab": file("1", 2)}, {"ab": file("1", 2), "b": folder(1)},
+            {"b": "a"}, {"b": "a"}, [], [], id="no neighbour whose name begins the same",
+        ),
+        pytest.param(
+            {"x": file("1", 1), "y": file("2", 2)}, {"z": file("1", 1), "u": file("2", 2)}, {"z": "x"},
+            {"z": "x", "u": "y"}, [], [], id="what others moved is found as ever",
+        ),
+    ],
+)  # fmt: skip
+def test_known_moves(
+    known: Tree,
+    seen: Tree,
+    moves: dict[str, str],
+    moved: dict[str, str],
+    added: list[str],
+    removed: list[str],
+) -> None:
+    plan = reconcile(known, seen, moves=moves)
+    assert plan.moved == moved
+    assert sorted(plan.added) == sorted(added)
+    assert sorted(plan.removed) == sorted(removed)
+    assert {*plan.kept, *plan.moved.values(), *plan.removed} == set(known)
+    assert {*plan.kept, *plan.moved, *plan.added} == set(seen)
+
+
+@given(known=trees(), data=st.data())
+def test_a_known_move_is_never_guessed(known: dict[str, State], data: st.DataObject) -> None:
+    if not known:
+        return
+    old = data.draw(st.sampled_from(sorted(known)))
+    moved = {p: "new" + p[len(old) :] for p in known if p == old or p.startswith(f"{old}/")}
+    seen = {moved.get(p, p): s for p, s in known.items()}
+    for path in moved.values():
+        if not seen[path].folder and data.draw(st.booleans()):
+            seen[path] = file("edited")
+    plan = reconcile(known, seen, moves={"new": old})
+    assert plan.moved == {to: p for p, to in moved.items()}
+    assert plan.added == plan.removed == ()
