@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.tests.abstract import (
     AbstractCopyTests,
     AbstractFixtures,
@@ -119,14 +121,31 @@ def _local(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"store": write(backing, {"skill/SKILL.md": skill_md("skill")})}
 
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], dict[str, Any]]] = {"local": _local}
+def _memory(request: pytest.FixtureRequest) -> dict[str, Any]:
+    fs, root = MemoryFileSystem(), f"/{uuid4().hex}"
+    fs.pipe_file(f"{root}/skill/SKILL.md", skill_md("skill").encode())
+    request.addfinalizer(lambda: fs.rm(root, recursive=True))
+    return {"store": f"memory:/{root}"}
+
+
+def _s3(request: pytest.FixtureRequest) -> dict[str, Any]:
+    bucket = request.getfixturevalue("bucket")
+    bucket.seed({"library/skill/SKILL.md": skill_md("skill")})
+    return {"store": f"{bucket.url}/library", "target_options": bucket.server.target_options}
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], dict[str, Any]]] = {
+    "local": _local,
+    "memory": _memory,
+    "s3": _s3,
+}
 """Kinds of stores: each makes one that holds one skill, named `skill`, and returns what opens it."""
 
 
 class WritableFixtures(AbstractFixtures):
     @pytest.fixture(params=[*BACKENDS])
     def fs(self, request: pytest.FixtureRequest) -> SkillFileSystem:
-        return open_writable(**BACKENDS[request.param](request), max_age=0)
+        return open_writable(**BACKENDS[request.param](request))
 
     @pytest.fixture
     def fs_path(self) -> str:
