@@ -130,10 +130,10 @@ def store_argument(store: object, fo: object, target_protocol: str | None) -> ob
         raise InvalidArgumentError("store and fo name two stores; pass one of them")
     if store is None:
         raise InvalidArgumentError("which store? pass the folder that holds the skill folders")
-    text = _path_text(store, "store")
-    if target_protocol in (None, "file", "local") or "://" in text:
-        return text
-    return f"{target_protocol}://{text}"
+    if target_protocol in (None, "file", "local"):
+        return store  # as it is: `open_store` says what is wrong with it, and a `Path` is always local
+    text = _path_text(store, "store", empty=target_protocol is not None)
+    return text if _SCHEME.match(text) else f"{target_protocol}://{text}"
 
 
 def open_store(
@@ -146,8 +146,8 @@ def open_store(
     """Open a store.
 
     Args:
-        store: A local folder, or a URL of any filesystem that fsspec knows, chained or not; with `fs`, a path
-            in that.
+        store: A local folder, or as text a URL of any filesystem that fsspec knows, chained or not; with
+            `fs`, a path in that.
         fs: A filesystem of fsspec.
         target_options: Options for the filesystem of the URL, as fsspec takes them.
         follow: Folders outside a local store into which its links may lead.
@@ -161,25 +161,47 @@ def open_store(
     if isinstance(follow, str | bytes | os.PathLike) or not isinstance(follow, Sequence):
         raise InvalidArgumentError(f"follow takes a list of folders, not {quoted(follow)}")
     text = "" if store is None and fs is not None else _path_text(store, "store", empty=fs is not None)
-    if fs is None and not is_url(text):
+    if fs is None and (isinstance(store, os.PathLike) or not is_url(text)):
         if target_options:
             raise InvalidArgumentError(
                 f"a local store takes no option {quoted(next(iter(target_options)))}; leave it away"
             )
-        return LocalStore(text, [_path_text(folder, "follow") for folder in follow])
+        return LocalStore(_plain(text), [_path_text(folder, "follow") for folder in follow])
     from skillfs.stores.targets import open_target
 
     found = open_target(text, fs, dict(target_options or {}))
     if isinstance(found, str):
-        return LocalStore(found, [_path_text(folder, "follow") for folder in follow])
+        return LocalStore(_plain(found), [_path_text(folder, "follow") for folder in follow])
     if follow:
         raise InvalidArgumentError("follow is for the links of a local store; leave it away")
     return found
 
 
+_SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+._-]*)://")
+_LOCAL = ("file", "local")
+
+
 def is_url(text: str) -> bool:
-    """Whether a store is named by a URL that is not of a local folder."""
-    return ("://" in text or "::" in text) and not re.match(r"(file|local)://[^:]*(:[^:]+)*\Z", text)
+    """Whether a store is named by a URL that is not of a local folder.
+
+    It begins with a protocol and `://`, or is chained and begins with a protocol that fsspec knows: the names
+    of local folders may hold `://`, `::` and `@` wherever they like, after `./` at the start too.
+    """
+    if named := _SCHEME.match(text):
+        return named[1] not in _LOCAL
+    first, chained, _ = text.partition("::")
+    if not chained:
+        return False
+    from fsspec import available_protocols
+
+    return first in available_protocols() and first not in _LOCAL
+
+
+def _plain(path: str) -> str:
+    """A local path in which nothing looks like a protocol."""
+    scheme = _SCHEME.match(path)
+    rest = path[scheme.end() :] if scheme and scheme[1] in _LOCAL else path
+    return re.sub("/{2,}", "/", rest)
 
 
 def _path_text(value: object, argument: str, *, empty: bool = False) -> str:

@@ -46,12 +46,14 @@ from skillfs.errors import (
 from skillfs.index.rows import Row
 from skillfs.lookup import Asked, Lookup
 from skillfs.stores.base import FileState, Handle, StaleFile
+from skillfs.stores.workers import Workers
 
 __all__ = ["OpenFile", "Reader", "StoreFile"]
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 ATTEMPTS = 6
@@ -209,6 +211,17 @@ class Reader:
             return handle.state, facts.md5.hex(), facts.text
 
         return self.with_handle(asked, access, read)
+
+    def many(self, read: Callable[[A], T], items: list[A]) -> list[T]:
+        """What reading makes of each of many things, in their order; of a remote store several at a time.
+
+        The first error among them is raised. No lock of the engine may be held: the threads that read may
+        have to look at the store again.
+        """
+        if not self._remote or len(items) < 2:
+            return [read(item) for item in items]
+        with Workers() as workers:
+            return workers.map(read, items)
 
     # -- the way through -----------------------------------------------------------------------------------
 

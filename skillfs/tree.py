@@ -234,11 +234,11 @@ class Branch(NamedTuple):
 
     Attributes:
         catalog: The index.
-        query: Asks the index; where it does nothing but that, whoever lists sees to damage.
+        query: Asks the index.
         row: The folder.
         access: What the caller may see.
-        details_of: Gives the details of a file by UUID, None when it cannot be read; asked for the files of
-            the page only.
+        details_of: Gives the details of files by UUID, but of those that cannot be read; asked for the files
+            of the page only.
         mount: Name of the mount.
     """
 
@@ -246,7 +246,7 @@ class Branch(NamedTuple):
     query: Callable[[Callable[[], Any]], Any]
     row: Row
     access: Access
-    details_of: Callable[[str], FileDetails | None]
+    details_of: Callable[[list[str]], dict[str, FileDetails]]
     mount: str = ""
 
 
@@ -342,13 +342,20 @@ def list_tree(
     )
 
 
-def file_details(reader: Reader, lookup: Lookup, uuid: str) -> FileDetails | None:
-    """Details of a file that a listing shows; None where it cannot be read."""
-    try:
-        state, md5, text = reader.details(lookup.ask(uuid), Access())
-    except SkillFSError:
-        return None
-    return FileDetails(state.size, state.modified, md5, None if text.encoding is None else text.characters)
+def file_details(reader: Reader, lookup: Lookup, uuids: list[str]) -> dict[str, FileDetails]:
+    """Details of files that a listing shows, by UUID, but of those that cannot be read."""
+
+    def details(uuid: str) -> FileDetails | None:
+        try:
+            state, md5, text = reader.details(lookup.ask(uuid), Access())
+        except SkillFSError:
+            return None
+        return FileDetails(
+            state.size, state.modified, md5, None if text.encoding is None else text.characters
+        )
+
+    found = reader.many(details, uuids)
+    return {uuid: known for uuid, known in zip(uuids, found, strict=True) if known is not None}
 
 
 def _order(item: _Item) -> str:
@@ -520,6 +527,19 @@ def _described(items: Iterable[_Item]) -> dict[tuple[str, int], str]:
     return found
 
 
+def _detailed(items: Iterable[_Item]) -> dict[str, FileDetails]:
+    """Details of the files among some entries."""
+    files: dict[str, tuple[Branch, list[str]]] = {}
+    for item in items:
+        if item.entry.kind == RowKind.FILE:
+            uuid = uuid_text(item.entry.uuid or b"")
+            files.setdefault(item.branch.mount, (item.branch, []))[1].append(uuid)
+    found: dict[str, FileDetails] = {}
+    for branch, uuids in files.values():
+        found.update(branch.details_of(list(dict.fromkeys(uuids))))
+    return found
+
+
 def _grow(root: TreeNode, earlier: list[_Item], page: list[_Item], details: bool) -> None:
     """Hang a page's entries under the root, and first the folders of earlier pages that they lie in."""
     under = {"": root}
@@ -530,8 +550,9 @@ def _grow(root: TreeNode, earlier: list[_Item], page: list[_Item], details: bool
         repeated = [item for item in earlier if item.order in above]
         shown = repeated + page
     descriptions = _described(shown)
+    known = _detailed(shown) if details else None
     for number, item in enumerate(shown):
-        node = _node(item, descriptions, details)
+        node = _node(item, descriptions, known)
         node.continued = number < len(shown) - len(page)
         holder = under[item.order.rpartition("\0")[0]]
         holder.children.append(node)
@@ -539,7 +560,9 @@ def _grow(root: TreeNode, earlier: list[_Item], page: list[_Item], details: bool
             under[item.order] = node if item.order.count("\0") < MOST_LEVELS - 1 else holder
 
 
-def _node(item: _Item, descriptions: dict[tuple[str, int], str], details: bool) -> TreeNode:
+def _node(
+    item: _Item, descriptions: dict[tuple[str, int], str], details: dict[str, FileDetails] | None
+) -> TreeNode:
     row, source = item.target, item.entry
     assert source.uuid is not None
     assert source.id is not None
@@ -554,10 +577,10 @@ def _node(item: _Item, descriptions: dict[tuple[str, int], str], details: bool) 
     )
     if node.kind == Kind.SKILL:
         node.description = descriptions.get((item.branch.mount, source.key), "")
-    if details:
+    if details is not None:
         node.modified = time_of(source.modified)
         if node.kind == Kind.FILE:
-            found = item.branch.details_of(node.uuid)
+            found = details.get(node.uuid)
             node.size = source.size
             if found is not None:
                 node.size, node.hash, node.characters = found.size, found.md5, found.characters

@@ -355,8 +355,8 @@ def test_an_archived_object_is_unavailable_with_the_reason(seeded: Bucket, fault
 def test_a_check_in_the_background_fails_without_a_caller(
     seeded: Bucket, faulty: FaultyS3, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
     fs = opened(seeded, faulty, max_age=0.01)
+    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
     faulty.add(SLOW_DOWN)
     with caplog.at_level(logging.WARNING, logger="skillfs"):
         time.sleep(0.05)
@@ -365,6 +365,7 @@ def test_a_check_in_the_background_fails_without_a_caller(
         while not caplog.records and time.monotonic() < end:
             time.sleep(0.05)
     assert "does not answer" in caplog.text
+    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 20.0)
     faulty.rules.clear()
     seeded.put("library/c/SKILL.md", skill_md("c"))
     end = time.monotonic() + 10

@@ -11,7 +11,7 @@ import errno
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeAlias, Union
 
 from skillfs.core.digest import xxh3
@@ -184,14 +184,14 @@ class RemoteStore:
 
     def remove_folder(self, place: Place) -> None:
         """See `WritableStore.remove_folder`."""
-        if any(True for _ in self._source.find(place.path)):
+        if any(found.key != place.path for found in self._source.find(place.path)):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
         if self.holds_empty_folders:
             self._source.remove_folder(place.path)
 
     def move(self, source: Place, target: Place) -> None:
         """See `WritableStore.move`: copied, then removed; a `SKILL.md` comes first and goes last."""
-        found = list(self._source.find(source.path))
+        found = [item for item in self._source.find(source.path) if item.key != source.path]
         if not found:
             self._source.copy(source.path, target.path)
             self._source.delete(source.path)
@@ -212,7 +212,9 @@ class RemoteStore:
             self._source.delete(key)
         if self.holds_empty_folders:
             for key in sorted(folders, reverse=True):
-                self._source.remove_folder(key)
+                # One that was there only because of what it held went with that.
+                with suppress(FileNotFoundError):
+                    self._source.remove_folder(key)
 
     def copy(self, source: Place, target: Place) -> None:
         """See `WritableStore.copy`."""

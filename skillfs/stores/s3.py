@@ -11,13 +11,17 @@ import asyncio
 import errno
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, BinaryIO
+from weakref import WeakSet
 
 from aiobotocore.httpsession import AIOHTTPSession
+from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.stores.base import FileState, StaleFile
@@ -77,6 +81,34 @@ def s3_settings() -> dict[str, Any]:
     }
 
 
+_making_anew = threading.Lock()
+"""Held by the one thread that makes a client in place of what a fork has left behind."""
+
+
+def _go_on_in_child() -> None:
+    """Before there is a second thread: a closed loop is one that nothing is taken from any more.
+
+    Parent and child share what the loop waits with. To close a connection here, as the client does when it
+    is thrown away, would take it from the parent's loop too, whose request would then wait for its timeout.
+    """
+    global _making_anew
+    _making_anew = threading.Lock()
+    for source in list(_sources):
+        loop = source._target[0].loop
+        with suppress(AttributeError):
+            loop._thread_id, loop._closed = None, True
+
+
+_sources: WeakSet[S3Source] = WeakSet()
+os.register_at_fork(after_in_child=_go_on_in_child)
+
+
+def _patient(fs: Any, pid: int) -> tuple[Any, int]:
+    # Trying again is done here, up to a deadline, and not five times below each time.
+    fs.retries = 1
+    return fs, pid
+
+
 class S3Source:
     """A bucket, or what has a prefix in one; see `Source`.
 
@@ -92,7 +124,8 @@ class S3Source:
         bucket, _, prefix = root.strip("/").partition("/")
         if not bucket:
             raise InvalidArgumentError(f"store {quoted(root)} names no bucket; write s3://bucket/prefix")
-        self._target = (fs, os.getpid())
+        self._target = _patient(fs, os.getpid())
+        _sources.add(self)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -105,6 +138,7 @@ class S3Source:
     def find(self, folder: str) -> Iterator[Found]:
         """See `Source.find`."""
         prefix = f"{self._prefix}{folder}/" if folder else self._prefix
+        start = len(self._prefix)
         versions = bool(self._fs.version_aware)
         method = "list_object_versions" if versions else "list_objects_v2"
         more: dict[str, str] = {}
@@ -115,7 +149,7 @@ class S3Source:
                 raise may_not_list() from error
             for item in page.get("Versions" if versions else "Contents", ()):
                 if not versions or item.get("IsLatest"):
-                    yield Found(item["Key"][len(self._prefix) :], "file", self._state(item, item["Size"]))
+                    yield Found(item["Key"][start:], "file", _state(item, item["Size"], versions))
             if not page.get("IsTruncated"):
                 return
             if versions:
@@ -170,9 +204,7 @@ class S3Source:
         if part:
             options["Range"] = f"bytes={start}-{end - 1}"
         try:
-            answer = await self._fs._call_s3(
-                "get_object", Bucket=self._bucket, Key=self._prefix + key, **options
-            )
+            answer = await self._ask("get_object", Key=self._prefix + key, **options)
         except FileNotFoundError as error:
             if (_answer(error) or (0, ""))[1] == "NoSuchBucket":
                 raise
@@ -183,7 +215,7 @@ class S3Source:
                 raise NotS3Error
             if (first, answer["ContentLength"]) != (start, end - start):
                 raise LengthError
-            if self._state(answer, size).signature != known.signature:
+            if _state(answer, size, self._fs.version_aware).signature != known.signature:
                 raise StaleFile
             yield body
 
@@ -191,16 +223,14 @@ class S3Source:
         """See `Source.head`."""
 
         async def get(**options: str) -> tuple[FileState, bytes]:
-            answer = await self._fs._call_s3(
-                "get_object", Bucket=self._bucket, Key=self._prefix + key, **options
-            )
+            answer = await self._ask("get_object", Key=self._prefix + key, **options)
             async with answer["Body"] as body:
                 first, end, size = _span(answer)
                 if not answer.get("ETag"):
                     raise NotS3Error
                 if first != 0 or end != (min(length, size) if options else 0):
                     raise LengthError
-                return self._state(answer, size), await _read_all(body, end)
+                return _state(answer, size, self._fs.version_aware), await _read_all(body, end)
 
         try:
             found: tuple[FileState, bytes] = self._persistently(partial(get, Range=f"bytes=0-{length - 1}"))
@@ -214,12 +244,6 @@ class S3Source:
             return self.head(key, 1)[0]
         except FileNotFoundError:
             return None
-
-    def _state(self, answer: Mapping[str, Any], size: int) -> FileState:
-        modified = answer.get("LastModified")
-        nanoseconds = int(modified.timestamp()) * 1_000_000_000 if isinstance(modified, datetime) else 0
-        version = answer.get("VersionId", "") if self._fs.version_aware else ""
-        return FileState(f"{answer['ETag']}\0{size}\0{version}".encode(), size, nanoseconds)
 
     def settled(self, state: FileState) -> FileState:
         """See `Source.settled`: an ETag is never too young."""
@@ -268,14 +292,24 @@ class S3Source:
 
     @property
     def _fs(self) -> Any:
-        fs, _ = self._target = after_fork(*self._target)
-        # Trying again is done here, up to a deadline, and not five times below each time.
-        fs.retries = 1
+        fs, pid = self._target
+        if pid != os.getpid():
+            with _making_anew:
+                fs, _ = self._target = _patient(*after_fork(*self._target))
         return fs
+
+    async def _ask(self, method: str, **options: Any) -> dict[str, Any]:
+        fs = self._fs
+        client = await fs.set_session()
+        with suppress(AttributeError):
+            # Its own way to read times takes three quarters of the time in which a listing is parsed.
+            client._endpoint._response_parser_factory.set_parser_defaults(timestamp_parser=_time_of)
+        answer: dict[str, Any] = await fs._call_s3(method, Bucket=self._bucket, **options)
+        return answer
 
     def _call(self, method: str, **options: Any) -> dict[str, Any]:
         async def call() -> dict[str, Any]:
-            answer: dict[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+            answer = await self._ask(method, **options)
             if method.startswith("list_") and answer.get("Name") != self._bucket:
                 raise NotS3Error  # a page of something between would pass for a bucket with nothing in it
             return answer
@@ -293,6 +327,26 @@ class S3Source:
             return future.result(seconds + CLOSING)
         finally:
             future.cancel()
+
+
+def _state(answer: Mapping[str, Any], size: int, versions: bool) -> FileState:
+    modified = answer.get("LastModified")
+    nanoseconds = int(modified.timestamp()) * 1_000_000_000 if isinstance(modified, datetime) else 0
+    version = answer.get("VersionId", "") if versions else ""
+    return FileState(f"{answer['ETag']}\0{size}\0{version}".encode(), size, nanoseconds)
+
+
+def _time_of(text: str) -> datetime:
+    """A time as S3 writes it: in ISO 8601 in listings, as mail does in headers."""
+    try:
+        if text[4:5] == "-":
+            return datetime.fromisoformat(text)
+        if text[3:4] == ",":
+            return parsedate_to_datetime(text)
+    except ValueError:
+        pass
+    found: datetime = parse_timestamp(text)
+    return found
 
 
 async def _read_all(body: Any, length: int) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from skillfs.core.digest import xxh3
@@ -21,6 +21,7 @@ from skillfs.core.wire import quote_name
 from skillfs.errors import SkillFSError
 from skillfs.index.rows import RowKind
 from skillfs.stores.base import FileState, FolderHandle, StaleFile, Store, unsettled
+from skillfs.stores.workers import Workers
 
 __all__ = ["PENDING", "SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone", "is_left_out"]
 
@@ -29,11 +30,9 @@ SKILL_MD = "SKILL.md"
 PENDING = bytes(bytearray(b"not read yet"))
 """The head of a `SKILL.md` of a remote store until it is read; told by identity."""
 
-MOST_READERS = 32
-"""How many heads are asked for at the same time."""
-
 MOST_WAITING = 128
 """How many heads are asked for before the first of them is taken: with 72 KiB each, under 10 MB."""
+
 MOST_LINKS = 8
 """How many links into followed folders may lead on from one another."""
 
@@ -264,23 +263,18 @@ class Scanner:
         if not self._store.remote:
             yield from met
             return
-        with ThreadPoolExecutor(MOST_READERS, "skillfs-heads") as pool:
+        with Workers() as workers:
             window: deque[tuple[Seen, Future[Seen] | None]] = deque()
             waiting = 0
-            try:
-                for seen in met:
-                    job = pool.submit(self._with_head, seen) if seen.head is PENDING else None
-                    waiting += job is not None
-                    window.append((seen, job))
-                    while window and (waiting >= MOST_WAITING or window[0][1] is None):
-                        waiting -= window[0][1] is not None
-                        yield _result(*window.popleft())
-                while window:
+            for seen in met:
+                job = workers.submit(self._with_head, seen) if seen.head is PENDING else None
+                waiting += job is not None
+                window.append((seen, job))
+                while window and (waiting >= MOST_WAITING or window[0][1] is None):
+                    waiting -= window[0][1] is not None
                     yield _result(*window.popleft())
-            finally:
-                for _, job in window:
-                    if job is not None:
-                        job.cancel()
+            while window:
+                yield _result(*window.popleft())
 
     def _with_head(self, seen: Seen) -> Seen:
         if seen.state.size == 0:

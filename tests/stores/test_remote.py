@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from skillfs.core.model import Place
 from skillfs.core.refs import component_fault
 from skillfs.stores.base import FileState, StaleFile
+from skillfs.stores.fsspec_source import FsspecSource
 from skillfs.stores.remote import RemoteStore, _Tree
-from skillfs.stores.source import Found, FsspecSource
+from skillfs.stores.source import Found
 
 STATE = FileState(b"v", 1, 0)
 
@@ -138,7 +139,7 @@ def test_a_young_file_vouches_for_nothing_by_its_time(memory: tuple[MemoryFileSy
     fs.pipe_file(f"{root}/x", b"1")
     found = {f.key: f.state for f in source_of(memory).find("")}
     assert found["x"].signature.endswith(b"?")
-    fs.store[f"{root}/x"].created = datetime(2020, 1, 1, tzinfo=UTC)
+    fs.store[f"{root}/x"].modified = datetime(2020, 1, 1, tzinfo=UTC)
     found = {f.key: f.state for f in source_of(memory).find("")}
     assert not found["x"].signature.endswith(b"?")
 
