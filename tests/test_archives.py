@@ -17,7 +17,6 @@ import pytest
 
 from skillfs import SkillFileSystem
 from skillfs.errors import ChangedError, NotFoundError, ReadOnlyError, StoreUnavailableError
-from skillfs.stores.source import writes_nothing
 from skillfs.testing import StoreSuite
 from tests.conftest import skill_md
 from tests.servers.web import WebServer
@@ -400,14 +399,5 @@ def test_threads_and_forks_read_side_by_side(tmp_path: Path) -> None:
 
 def test_archives_are_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(zipped(FILES))
-    fs = opened(f"zip://::{tmp_path}/x.zip")
-    source = fs._engine.store._source  # type: ignore[attr-defined]
-    for work in (
-        lambda: source.put("x", io.BytesIO(b""), 0, exclusive=False),
-        lambda: source.copy("a/one.md", "x"),
-        lambda: source.delete("a/one.md"),
-        lambda: source.make_folder("x"),
-        lambda: source.remove_folder("x"),
-    ):
-        with pytest.raises(ReadOnlyError, match=str(writes_nothing())[:20]):
-            work()
+    with pytest.raises(ReadOnlyError, match="this kind"):
+        opened(f"zip://::{tmp_path}/x.zip", writable=True)

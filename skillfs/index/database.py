@@ -140,7 +140,7 @@ def _hold_for_fork() -> None:
     _fork_lock.acquire()
     deadline = time.monotonic() + MOST_FORK_SECONDS
     for database in list(_databases):
-        lock = database._guard()
+        lock = database._lock
         if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _held_for_fork.append(lock)
     _inside_sqlite.before_fork(deadline)
@@ -154,7 +154,8 @@ def _go_on_in_parent() -> None:
 
 
 def _go_on_in_child() -> None:
-    # The child's databases get new locks at their first use.
+    for database in list(_databases):
+        database._begin_anew()
     _inside_sqlite.after_fork_in_child()
     _held_for_fork.clear()
     _fork_lock.release()
@@ -182,7 +183,6 @@ class Database:
         self._generation = 0
         self._shared: _Connection | None = None
         self._kept = _Kept()
-        self._pid = os.getpid()
         self._files: tuple[int, ...] = ()
         _databases.add(self)
         if path is not None:
@@ -204,12 +204,12 @@ class Database:
     def connection(self) -> sqlite3.Connection:
         """The calling thread's connection; in memory, the one that all threads share."""
         held = self._kept.held
-        if held is not None and held.generation == self._generation and self._pid == os.getpid():
+        if held is not None and held.generation == self._generation:
             return held.connection
         return self._own_connection()
 
     def _own_connection(self) -> sqlite3.Connection:
-        with self._guard():
+        with self._lock:
             if self.path is None:
                 if self._shared is None:
                     self._shared = _Connection(self._connect(), self._generation)
@@ -220,23 +220,20 @@ class Database:
             self._kept.held = held
             return held.connection
 
-    def _guard(self) -> threading.RLock:
-        """This process's own lock."""
-        if self._pid != os.getpid():
-            # Another thread of the parent may have held the lock, and will not let it go here.
-            self._pid = os.getpid()
-            self._lock = threading.RLock()
-            self._generation += 1
-            self._shared = None
-        return self._lock
+    def _begin_anew(self) -> None:
+        """In a forked child, before it has a second thread: leave locks and connections to the parent."""
+        self._lock = threading.RLock()
+        self._generation += 1
+        self._shared = None
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
         """Run one query and return its rows."""
         if self.path is None:
-            with self._guard():
+            with self._lock:
                 return self.connection().execute(sql, parameters).fetchall()
+        connection = self.connection()  # before it is inside: a fork holds what a new one is made under
         with _inside_sqlite:
-            return self.connection().execute(sql, parameters).fetchall()
+            return connection.execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -244,7 +241,7 @@ class Database:
 
         Nothing is committed when no row was written: readers keep what they hold in memory.
         """
-        with self._guard():
+        with self._lock:
             connection = self.connection()
             try:
                 # A deferred BEGIN fails at its first write after another's commit, whatever the timeout.
@@ -273,11 +270,11 @@ class Database:
     def snapshot(self) -> Iterator[None]:
         """Let several reads of this thread see the same state of the index."""
         if self.path is None:
-            with self._guard():
+            with self._lock:
                 yield
             return
+        connection = self.connection()
         with _inside_sqlite:
-            connection = self.connection()
             if connection.in_transaction:
                 yield
                 return
@@ -294,7 +291,7 @@ class Database:
         Returns:
             Whether they were committed.
         """
-        lock = self._guard()
+        lock = self._lock
         if not lock.acquire(blocking=False):
             return False
         try:
@@ -323,7 +320,7 @@ class Database:
 
     def close(self) -> None:
         """Close this thread's connection and let the others be opened anew."""
-        with self._guard():
+        with self._lock:
             self._generation += 1
             for held in (self._kept.held, self._shared):
                 if held is not None:
@@ -355,7 +352,7 @@ class Database:
             StoreUnavailableError: SQLite failed for another reason.
             Exception: It was no error of SQLite, and nothing is damaged: it is raised again.
         """
-        with self._guard():
+        with self._lock:
             damaged = _is_damage(error)
             if not damaged and _is_unwritable(error) and self.path is not None:
                 self._fall_back(str(error))

@@ -36,7 +36,6 @@ from skillfs.stores.source import (
     reason_of,
     root_is_away,
     root_is_file,
-    writes_nothing,
 )
 
 __all__ = ["ArchiveSource"]
@@ -110,6 +109,7 @@ class ArchiveSource:
         self.title = self._top.rpartition("/")[2] or (container.url.rpartition("/")[2] if container else "/")
         self.tells: Tells = "version"
         self.holds_empty_folders = True
+        self.writable = False
 
     def find(self, folder: str) -> Iterator[Found]:
         """See `Source.find`."""
@@ -301,28 +301,6 @@ class ArchiveSource:
     @property
     def _is_tar(self) -> bool:
         return issubclass(self._kind, TarFileSystem)
-
-    # -- writing -------------------------------------------------------------------------------------------
-
-    def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def copy(self, source: str, target: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def delete(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def make_folder(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def remove_folder(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
 
 
 _NO_STATE = FileState(b"", 0, 0)

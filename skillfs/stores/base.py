@@ -137,12 +137,14 @@ class Store(Protocol):
             but one.
         remote: Whether looking costs requests. Such a store shows nothing by itself, only what a call of
             `look` has found, and its files are read when a caller asks for them, not when it is scanned.
+        writable: Whether it is a `WritableStore`.
     """
 
     url: str
     spellings: tuple[str, ...]
     account: str
     remote: bool
+    writable: bool
 
     @property
     def followed(self) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from skillfs.stores.source import (
     remade,
     root_is_away,
     root_is_file,
-    writes_nothing,
 )
 
 __all__ = ["FsspecSource"]
@@ -77,7 +76,7 @@ class FsspecSource:
         self._top = root.strip("/")
         self._root = root.rstrip("/") or str(fs.root_marker)
         self._own = own
-        self._writable = writable
+        self.writable = writable
         self.url = url
         self.spellings: tuple[str, ...] = (url,)
         self.account = account_of(options)
@@ -324,7 +323,6 @@ class FsspecSource:
                 raise FileExistsError(errno.EEXIST, "there is a file already")
             self._call("pipe_file", path, file.read(), left=left)
 
-        self._require_writable()
         persistently(write, reason_of)
 
     def copy(self, source: str, target: str) -> None:
@@ -344,12 +342,7 @@ class FsspecSource:
         self._change("rmdir", self._path(key))
 
     def _change(self, method: str, *paths: str) -> None:
-        self._require_writable()
         persistently(lambda left: self._call(method, *paths, left=left), reason_of)
-
-    def _require_writable(self) -> None:
-        if not self._writable:
-            raise writes_nothing()
 
     # -- the filesystem ------------------------------------------------------------------------------------
 

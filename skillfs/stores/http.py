@@ -17,7 +17,7 @@ from asyncio import Semaphore, gather
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from html.parser import HTMLParser
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from fsspec.asyn import sync
@@ -40,7 +40,6 @@ from skillfs.stores.source import (
     reason_of,
     root_is_away,
     root_is_file,
-    writes_nothing,
 )
 
 __all__ = ["HttpSource"]
@@ -104,6 +103,7 @@ class HttpSource:
         self.title = url.path.rstrip("/").rpartition("/")[2] or "/"
         self.tells: Tells = "version"
         self.holds_empty_folders = True
+        self.writable = False
 
     # -- listing -------------------------------------------------------------------------------------------
 
@@ -322,28 +322,6 @@ class HttpSource:
             return unsettled(state)
         young = state.modified and time.time_ns() - self._late - state.modified < YOUNG_NS
         return unsettled(state) if young else state
-
-    # -- writing -------------------------------------------------------------------------------------------
-
-    def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def copy(self, source: str, target: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def delete(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def make_folder(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
-
-    def remove_folder(self, key: str) -> None:
-        """Not here."""
-        raise writes_nothing()
 
     # -- requests ------------------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class LocalStore(LocalWriting):
 
     account = ""
     remote = False
+    writable = True
 
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
         self._fds: list[int] = []

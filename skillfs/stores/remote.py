@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TypeAlias, Union
+from typing import TypeAlias, Union, cast
 
 from skillfs.core.digest import xxh3
 from skillfs.core.frontmatter import HEAD_LIMIT
@@ -28,7 +28,7 @@ from skillfs.stores.base import (
     UnfitKey,
     WritableStore,
 )
-from skillfs.stores.source import Found, Source, Tells
+from skillfs.stores.source import Found, Source, Tells, WritableSource
 
 __all__ = ["RemoteStore"]
 
@@ -67,6 +67,7 @@ class RemoteStore:
         self.spellings = source.spellings
         self.account = source.account
         self.holds_empty_folders = source.holds_empty_folders
+        self.writable = source.writable
 
     @property
     def title(self) -> str:
@@ -157,9 +158,13 @@ class RemoteStore:
 
     # -- writing -------------------------------------------------------------------------------------------
 
+    @property
+    def _target(self) -> WritableSource:
+        return cast(WritableSource, self._source)  # nobody writes to a store that is not `writable`
+
     def create(self, place: Place, *, exclusive: bool = False) -> RemoteSink:
         """See `WritableStore.create`."""
-        return RemoteSink(self._source, place.path, exclusive)
+        return RemoteSink(self._target, place.path, exclusive)
 
     def touch(self, place: Place) -> None:
         """See `WritableStore.touch`: the file is written once more, as it is."""
@@ -175,26 +180,26 @@ class RemoteStore:
 
     def remove(self, place: Place) -> None:
         """See `WritableStore.remove`."""
-        self._source.delete(place.path)
+        self._target.delete(place.path)
 
     def make_folder(self, place: Place) -> None:
         """See `WritableStore.make_folder`."""
         if self.holds_empty_folders:
-            self._source.make_folder(place.path)
+            self._target.make_folder(place.path)
 
     def remove_folder(self, place: Place) -> None:
         """See `WritableStore.remove_folder`."""
         if any(found.key != place.path for found in self._source.find(place.path)):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
         if self.holds_empty_folders:
-            self._source.remove_folder(place.path)
+            self._target.remove_folder(place.path)
 
     def move(self, source: Place, target: Place) -> None:
         """See `WritableStore.move`: copied, then removed; a `SKILL.md` comes first and goes last."""
         found = [item for item in self._source.find(source.path) if item.key != source.path]
         if not found:
-            self._source.copy(source.path, target.path)
-            self._source.delete(source.path)
+            self._target.copy(source.path, target.path)
+            self._target.delete(source.path)
             return
         files = [item.key for item in found if item.kind == "file"]
         folders = [source.path, *(item.key for item in found if item.kind == "folder")]
@@ -205,20 +210,20 @@ class RemoteStore:
 
         if self.holds_empty_folders:
             for key in sorted(folders):
-                self._source.make_folder(moved(key))
+                self._target.make_folder(moved(key))
         for key in files:
-            self._source.copy(key, moved(key))
+            self._target.copy(key, moved(key))
         for key in reversed(files):
-            self._source.delete(key)
+            self._target.delete(key)
         if self.holds_empty_folders:
             for key in sorted(folders, reverse=True):
                 # One that was there only because of what it held went with that.
                 with suppress(FileNotFoundError):
-                    self._source.remove_folder(key)
+                    self._target.remove_folder(key)
 
     def copy(self, source: Place, target: Place) -> None:
         """See `WritableStore.copy`."""
-        self._source.copy(source.path, target.path)
+        self._target.copy(source.path, target.path)
 
 
 class RemoteHandle:
@@ -286,7 +291,7 @@ class RemoteHandle:
 class RemoteSink:
     """A file that is being written; see `Sink`. It is sent when it is whole."""
 
-    def __init__(self, source: Source, key: str, exclusive: bool) -> None:
+    def __init__(self, source: WritableSource, key: str, exclusive: bool) -> None:
         self._source = source
         self._key = key
         self._exclusive = exclusive

@@ -134,6 +134,7 @@ class S3Source:
         self.title = prefix.rpartition("/")[2] or bucket
         self.tells: Tells = "version"
         self.holds_empty_folders = False
+        self.writable = True
 
     def find(self, folder: str) -> Iterator[Found]:
         """See `Source.find`."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 from fsspec import AbstractFileSystem
 from fsspec.asyn import reset_lock
 
-from skillfs.errors import IsFileError, NotFoundError, ReadOnlyError, StoreUnavailableError, UnreadableError
+from skillfs.errors import IsFileError, NotFoundError, StoreUnavailableError, UnreadableError
 from skillfs.stores.attributes import Kind, Tells
 from skillfs.stores.base import FileState
 from skillfs.stores.patience import Refused
@@ -27,6 +27,7 @@ __all__ = [
     "RootedSource",
     "Source",
     "Tells",
+    "WritableSource",
     "account_of",
     "after_fork",
     "is_not_there",
@@ -37,7 +38,6 @@ __all__ = [
     "remade",
     "root_is_away",
     "root_is_file",
-    "writes_nothing",
 ]
 
 YOUNG_NS = 2_000_000_000
@@ -74,6 +74,7 @@ class Source(Protocol):
         title: Last component of the root.
         tells: What its listings tell about a file.
         holds_empty_folders: Whether a folder can be there with nothing in it.
+        writable: Whether it is a `WritableSource`.
     """
 
     url: str
@@ -82,6 +83,7 @@ class Source(Protocol):
     title: str
     tells: Tells
     holds_empty_folders: bool
+    writable: bool
 
     def find(self, folder: str) -> Iterator[Found]:
         """Everything below a folder, in no order; empty for the root."""
@@ -104,6 +106,10 @@ class Source(Protocol):
 
     def settled(self, state: FileState) -> FileState:
         """The state to remember: marked when it is too young to vouch for the file."""
+
+
+class WritableSource(Source, Protocol):
+    """A source that can be written to."""
 
     def put(self, key: str, file: BinaryIO, size: int, *, exclusive: bool) -> None:
         """Write a file; FileExistsError when it was to be created and there is one."""
@@ -208,11 +214,6 @@ def root_is_away() -> StoreUnavailableError:
     return StoreUnavailableError(
         "the store's root folder is not there; it counts as away, not as empty: try again when it is back"
     )
-
-
-def writes_nothing() -> ReadOnlyError:
-    """The error of a store that is of a kind that cannot be written to."""
-    return ReadOnlyError("a store of this kind cannot be written to; write to what it is made from")
 
 
 _WORDS = {

@@ -94,7 +94,7 @@ class Engine:
         self._checking = threading.Lock()
         self._epoch = 0
         self._offered: tuple[int, Store] | None = None
-        self._pid = os.getpid()
+        self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
         self._pending: dict[int, _PendingFacts] = {}
         self._pending_since = 0.0
@@ -418,17 +418,22 @@ class Engine:
         if self.database.replaced():
             self.database.reopen()
 
-    def _notice_fork(self) -> None:
-        """In a forked child: leave the parent's locks alone, and build anew what was in its memory."""
-        if self._pid == os.getpid():
-            return
-        self._pid = os.getpid()
+    def _begin_anew(self) -> None:
+        """In a forked child, before it has a second thread: leave the locks to the parent."""
         self._lock = threading.RLock()
         self._checking = threading.Lock()
         self._pending = {}
         self._checked = {}
-        if self.database.in_memory:
-            self.sync()
+        self._is_lost = self.database.in_memory
+
+    def _notice_fork(self) -> None:
+        """In a forked child: build anew what was in the memory of the parent."""
+        if not self._is_lost:
+            return
+        with self._lock:
+            if self._is_lost:
+                self._recovering(lambda: self._sync("", self.store.look(), None))
+                self._is_lost = False
 
     def _recovering(self, work: Callable[[], T]) -> T:
         try:
@@ -497,6 +502,14 @@ class Engine:
 
 
 _engines: WeakSet[Engine] = WeakSet()
+
+
+def _go_on_in_child() -> None:
+    for engine in list(_engines):
+        engine._begin_anew()
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 def _flush_all() -> None:

@@ -45,7 +45,7 @@ class Writer:
     """
 
     def __init__(self, lookup: Lookup) -> None:
-        if not hasattr(lookup.engine.store, "create"):
+        if not lookup.engine.store.writable:
             raise ReadOnlyError("this kind of store cannot be written to; open it without writable=True")
         self._lookup = lookup
 

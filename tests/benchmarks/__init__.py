@@ -23,9 +23,15 @@ page cache; the median of the turns is shown. Costs are CPU seconds, user and sy
 children, from after the imports to the end of the work; costs of single calls are the median wall time of
 many calls within a turn. Rely on the ratios: all of a row's figures come from one run, side by side.
 
+The rows that begin with `s3-` need no corpus on disk: a server in a process of its own, on the loopback
+interface, holds 10,000 keys and a text of 20 MB, costs next to nothing itself, and counts what it is asked
+and what it sends. Peers there are `rclone` and `s3fs`, which comes with the tests; the plainest program is
+written with boto3. "15 ms away" is the wall time when every answer comes 15 ms later.
+
 Look-ups and trees are timed on the main corpus; `--lookups-skills 86000` makes a second one of a million
 small files for them, which takes some minutes and 7 GB.
 
-The modules: `corpus` makes the files; `floors`, `peers` and `rows` hold what is timed; `measure` is the
+The modules: `corpus` makes the files and `bucket` is the server; `floors`, `peers` and `rows` hold what is
+timed on disk, `remote` what is timed on S3; `measure` is the
 clockwork that runs in every process; `harness` has the taking of turns, the targets and the table.
 """

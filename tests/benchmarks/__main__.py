@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -13,9 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks import corpus, harness, peers
+from tests.benchmarks.bucket import LIBRARY, Bucket
 from tests.benchmarks.harness import Contender, Limit, Row
 
 _CALLS = 3000
+_REMOTE_CALLS = 200
+_REMOTE_SKILLS = 1000
+_FILES = 10
 
 
 def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None) -> list[Row]:
@@ -196,6 +201,122 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
     ]
 
 
+def remote_rows(endpoint: str, state: str) -> list[Row]:
+    """The rows on a store on S3: 10,000 keys, and a skill with a text of 20 MB."""
+    keys = _REMOTE_SKILLS * _FILES
+    pages = Limit(keys / 1000, figure="LIST")
+    calls = _REMOTE_CALLS
+    skill = f"{LIBRARY}/owner-00000/repo-00000/skills/skill-00000/SKILL.md"
+
+    def floor(label: str, function: str, **arguments: object) -> Contender:
+        return Contender(label, "floor", "remote", function, {"endpoint": endpoint, **arguments})
+
+    def peer(label: str, function: str, once: bool = False, **arguments: object) -> Contender:
+        program = label.split()[0]
+        python = sys.executable if program == "s3fs" or peers.installed(program) else None
+        where = {"endpoint": endpoint, **arguments}
+        return Contender(label, "peer", "remote", function, where, python, once)
+
+    def ours(function: str, **arguments: object) -> Contender:
+        where = {"endpoint": endpoint, "state": state, **arguments}
+        return Contender("skillfs", "skillfs", "remote", function, where)
+
+    def requests(get: float) -> tuple[Limit, ...]:
+        return (pages, Limit(get, figure="GET"), Limit(0, figure="HEAD"))
+
+    one = (Limit(1, figure="GET"), Limit(0, figure="LIST"), Limit(0, figure="HEAD"))
+    none = (Limit(0, figure="GET"), Limit(0, figure="LIST"), Limit(0, figure="HEAD"))
+    return [
+        Row(
+            "s3-opening",
+            f"S3, {keys:,} keys, opened the first time",
+            "s",
+            (
+                floor("LIST, GET of all heads", "list_and_heads"),
+                peer("rclone lsjson", "rclone", once=True, arguments=["lsjson", "-R", "--fast-list"]),
+                peer("s3fs find + cat", "s3fs_find_and_cat"),
+                ours("first_opening"),
+            ),
+            requests(_REMOTE_SKILLS),
+            ("", "15 ms away"),
+        ),
+        Row(
+            "s3-re-opening",
+            f"S3, {keys:,} keys, opened again",
+            "s",
+            (
+                floor("LIST", "list_pages"),
+                peer("rclone md5sum", "rclone", once=True, arguments=["md5sum", "--fast-list"]),
+                peer("s3fs find", "s3fs_find"),
+                ours("opening_again"),
+            ),
+            requests(0),
+        ),
+        Row(
+            "s3-skill-changed",
+            "S3, one SKILL.md changed",
+            "s",
+            (floor("LIST, one GET", "list_and_get", key=skill), ours("changed", skill=True)),
+            requests(1),
+        ),
+        Row(
+            "s3-file-changed",
+            "S3, one other key changed",
+            "s",
+            (
+                floor("LIST", "list_pages"),
+                ours("changed", skill=False),
+            ),
+            requests(0),
+        ),
+        Row(
+            "s3-read-large",
+            "S3, 1,000 characters in 20 MB",
+            "µs",
+            (
+                floor("GET of 4 KB", "get_part", calls=calls),
+                peer("s3fs cat_file", "s3fs_read_large", calls=10),
+                ours("read_large", calls=calls),
+            ),
+            (*one, Limit(20_000, figure="sent")),
+        ),
+        Row(
+            "s3-read-small",
+            "S3, a file of 4 KB",
+            "µs",
+            (
+                floor("GET", "get_pages", calls=calls),
+                peer("s3fs read_text", "s3fs_read_pages", calls=calls),
+                ours("read_pages", calls=calls),
+            ),
+            one,
+        ),
+        Row(
+            "s3-looking",
+            "S3, what the index answers",
+            "µs",
+            (
+                floor("SQLite rows", "known_rows", calls=_REMOTE_SKILLS),
+                ours("looking", calls=_REMOTE_SKILLS),
+            ),
+            none,
+            ("by UUID", "tree of a skill", "missing path"),
+        ),
+        Row(
+            "s3-ranges",
+            "S3, 150 ranges by cat_ranges",
+            "s",
+            (
+                floor("GET, 32 threads", "get_ranges", ranges=150),
+                peer("s3fs cat_ranges", "s3fs_ranges", ranges=150),
+                ours("ranges", ranges=150),
+            ),
+            (Limit(150, figure="GET"), Limit(0, figure="LIST"), Limit(0, figure="HEAD")),
+            ("", "15 ms away"),
+        ),
+    ]
+
+
 def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> str | None:
     """What the rows need before the clock starts; returns why skillfs cannot run, if it cannot."""
     names = {row.name for row in wanted}
@@ -236,6 +357,17 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
     return None
 
 
+def _bucket(stack: contextlib.ExitStack, folder: Path) -> tuple[str, str]:
+    """A server until the stack unwinds, and a folder with indexes of what it holds."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.glob("fresh-*"):  # by a turn that failed
+        shutil.rmtree(left)
+    bucket = stack.enter_context(Bucket("library", skills=_REMOTE_SKILLS, files=_FILES, small_files=False))
+    where: harness.Arguments = {"endpoint": bucket.endpoint, "state": str(folder)}
+    harness.turn(Contender("skillfs", "skillfs", "remote", "prepare", where))
+    return bucket.endpoint, str(folder)
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -261,33 +393,47 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to a file, too")
     options = parser.parse_args()
 
+    nothing = corpus.Corpus(options.corpus, corpus.Shape(0, 0, 0, False, 0, 0, 0, [], [], 0))
+    remote = [row.name for row in remote_rows("", "")]
+    every = rows(nothing, nothing, None) + remote_rows("", "")
     if options.list:
-        nothing = corpus.Corpus(options.corpus, corpus.Shape(0, 0, 0, False, 0, 0, 0, [], [], 0))
-        print("\n".join(f"{row.name:14}  {row.title}" for row in rows(nothing, nothing, None)))
+        print("\n".join(f"{row.name:16}  {row.title}" for row in every))
         return
-    say(f"corpus of {options.skills:,} skills …")
-    made = corpus.ensure(options.corpus.resolve() / f"{options.skills}", options.skills)
-    lookups = made
+    unknown = set(options.only or ()) - {row.name for row in every}
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
+    asked = set(options.only or (row.name for row in every))
+    made = lookups = nothing
+    if asked - set(remote):
+        say(f"corpus of {options.skills:,} skills …")
+        made = lookups = corpus.ensure(options.corpus.resolve() / f"{options.skills}", options.skills)
     if options.lookups_skills:
         say(f"corpus of {options.lookups_skills:,} skills of small files …")
         folder = options.corpus.resolve() / f"small-{options.lookups_skills}"
         lookups = corpus.ensure(folder, options.lookups_skills, small_files=True, reading=False)
     if options.peers:
         peers.install(options.peers)
-    every = rows(made, lookups, options.peers and options.peers.resolve())
-    unknown = set(options.only or ()) - {row.name for row in every}
-    if unknown:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
-    wanted = [row for row in every if not options.only or row.name in options.only]
 
-    say("warming up, and making indexes …")
-    obstacle = prepare(made, lookups, wanted)
-    results = [harness.compete(row, options.rounds, say) for row in wanted]
+    wanted = [
+        row for row in rows(made, lookups, options.peers and options.peers.resolve()) if row.name in asked
+    ]
+    obstacle = None
+    if wanted:
+        say("warming up, and making indexes …")
+        obstacle = prepare(made, lookups, wanted)
+    with contextlib.ExitStack() as stack:
+        if asked & set(remote):
+            say("a bucket, and indexes of it …")
+            endpoint, state = _bucket(stack, options.corpus.resolve() / "remote")
+            wanted += [row for row in remote_rows(endpoint, state) if row.name in asked]
+        results = [harness.compete(row, options.rounds, say) for row in wanted]
 
     shape = made.shape
-    counts = f"{shape.skills:,} skills, {shape.files:,} files, {shape.folders:,} folders"
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"{counts}, {shape.size / 1e9:.2f} GB; {machine}; median of {options.rounds} turns\n")
+    if shape.skills:
+        counts = f"{shape.skills:,} skills, {shape.files:,} files, {shape.folders:,} folders"
+        machine = f"{counts}, {shape.size / 1e9:.2f} GB; {machine}"
+    print(f"{machine}; median of {options.rounds} turns\n")
     print(harness.render(results))
     if lookups is made and {row.name for row in wanted} & {"look-up", "tree"}:
         print(

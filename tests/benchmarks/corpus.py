@@ -28,6 +28,7 @@ _LARGEST_FILE = 1_500_000
 _FOLDERS_PER_FILE = 0.470  # new folders inside a skill for each file beside its SKILL.md
 _SKILLS_PER_LIBRARY = 5.5
 _PICKED = 40
+_REMOTE_PAGES = 200
 
 _VERBS = str.split(
     "analyze audit build convert debug deploy draft extract format lint map merge migrate plan query"
@@ -133,6 +134,27 @@ def ensure(
 def write_store(root: Path, skills: int, *, seed: int, small_files: bool = False) -> Shape:
     """Write the skills below the existing, empty folder `root`."""
     return _Writer(root, seed, small_files).write(skills)
+
+
+def objects(skills: int, files: int, *, seed: int, small_files: bool = False) -> dict[str, bytes]:
+    """Skills of so many files each, held by nobody but the caller: what a bucket is filled with."""
+    writer = _Held(seed, small_files)
+    for number in range(skills):
+        path = f"owner-{number // 50:05d}/repo-{number // 5:05d}/skills/skill-{number:05d}"
+        writer.skill(path, number, files)
+    return writer.files_held
+
+
+def reading_objects(seed: int, large_bytes: int) -> dict[str, bytes]:
+    """One skill with a large text and some pages of 4 KB."""
+    rng = random.Random(f"{seed}/reading")
+    block = _words(rng, _WORDS, 1_000_000)
+    held = {"texts/SKILL.md": b"---\nname: texts\ndescription: A long text and short ones.\n---\n"}
+    for number in range(_REMOTE_PAGES):
+        start = rng.randrange(len(block) - 2 * PAGE_BYTES)
+        held[f"texts/page-{number:03d}.md"] = _cut(block, start, PAGE_BYTES)
+    held["texts/large.txt"] = block * -(-large_bytes // len(block))
+    return held
 
 
 def write_reading_store(root: Path, seed: int, huge_bytes: int = HUGE_BYTES, pages: int = PAGES) -> int:
@@ -354,3 +376,29 @@ class _Writer:
         if number % 9001 == 4:
             content += b"\xff\xfe\xe9"
         return content
+
+
+class _Held(_Writer):
+    """Keeps what it would write."""
+
+    def __init__(self, seed: int, small_files: bool) -> None:
+        super().__init__(Path(), seed, small_files)
+        self.files_held: dict[str, bytes] = {}
+        self._names: set[str] = set()
+        self._left = 0
+
+    def skill(self, path: str, number: int, files: int) -> None:
+        self._left = files
+        self._skill(path, number, files)
+
+    def _mkdir(self, path: str) -> bool:
+        if path in self._names:
+            return False
+        self._names.add(path)
+        return True
+
+    def _file(self, path: str, content: bytes) -> None:
+        # Now and then there is one more, whose name differs in case alone.
+        if self._left > 0:
+            self.files_held[path] = content
+        self._left -= 1

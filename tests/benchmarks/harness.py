@@ -29,7 +29,7 @@ class Contender:
     Attributes:
         label: What the table calls it.
         role: Which side it is on.
-        module: `floors`, `peers` or `rows`.
+        module: `floors`, `peers` or `rows`; `remote` for all three of a store on S3.
         function: The function there.
         arguments: Its keyword arguments.
         python: The interpreter that runs it; None when the peer is not installed.
@@ -62,9 +62,9 @@ class Limit:
     def text(self, unit: str) -> str:
         if self.over is not None:
             return f"≤ {self.at_most:g} x {self.over}"
-        return (
-            f"{self.figure} ≤ {self.at_most:g} MB" if self.figure == "peak" else f"≤ {self.at_most:g} {unit}"
-        )
+        if self.figure is None:
+            return f"≤ {self.at_most:g} {unit}"
+        return f"{self.figure} ≤ {self.at_most:,g}" + {"peak": " MB", "sent": " bytes"}.get(self.figure, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class Result:
 
     def value(self, label: str, figure: str) -> float | None:
         """Median over the turns; a contender with one figure alone stands against each of the row's."""
-        values = [each.get(figure, each.get("")) for each in self.turns.get(label, [])]
+        instead = figure if "" in self.row.figures else ""
+        values = [each.get(figure, each.get(instead)) for each in self.turns.get(label, [])]
         known = [value for value in values if value is not None]
         return median(known) if known else None
 
@@ -164,7 +165,8 @@ def verdict(result: Result, limit: Limit, figure: str) -> str:
         if not other:
             return MISSING
         ours /= other
-    return ("yes" if ours <= limit.at_most else "no") + f" ({ours:.3g})"
+    number = f"{ours:.3g}" if ours < 1000 else f"{ours:,.0f}"
+    return ("yes" if ours <= limit.at_most else "no") + f" ({number})"
 
 
 def lines(result: Result) -> list[tuple[str, ...]]:
@@ -181,7 +183,10 @@ def lines(result: Result) -> list[tuple[str, ...]]:
         peer = named[0] if named else min(present, key=lambda label: values[label] or 0, default=None)
         ours = values.get("skillfs")
         limits = [
-            limit for limit in row.limits if limit.figure in (None, figure) or limit.figure not in row.figures
+            limit
+            for limit in row.limits
+            if limit.figure in (None, figure)
+            or (limit.figure not in row.figures and figure == row.figures[0])
         ]
         table.append(
             (

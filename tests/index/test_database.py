@@ -377,7 +377,7 @@ def test_threads_share_an_index(root: Path, index: Path, memory: bool) -> None:
                     assert row.id is not None
                     assert engine.catalog.by_id(row.id) is not None
                     engine.journal.since(engine.journal.revision() - 3)
-                    engine.keep_text_facts(row, b"m" * 16, facts)
+                    engine.keep_text_facts(row, b"x" * 16, b"m" * 16, facts)
                     engine.flush()
         except BaseException as error:
             failures.append(error)

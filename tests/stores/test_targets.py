@@ -334,7 +334,7 @@ def test_what_holds_no_password_is_not(url: str) -> None:
         ("x", {"fs": fsspec.filesystem("simplecache", target_protocol="memory")}),
         ("x", {"fs": DirFileSystem("x", fsspec.filesystem("filecache", target_protocol="memory"))}),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )
 def test_no_store_goes_through_a_cache(store: str, options: dict[str, Any]) -> None:
     error = error_of(store, **options)
@@ -436,7 +436,7 @@ def test_roots_that_are_none(place: str, archive: Path, store: str, kind: type[S
         ("ftp://127.0.0.1:1/", {"target_options": {"nosuch": 1, "tls": object(), "encoding": 5}}),
         ("memory://x", {"follow": ["/tmp"]}),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )
 def test_options_that_do_not_fit(store: str, options: dict[str, Any]) -> None:
     error_of(store, **options)
