@@ -435,7 +435,7 @@ def _reason_without_answer(error: Exception) -> str:
             "environment"
         ) from error
     if name == "ParamValidationError" or isinstance(
-        error, TypeError | KeyError | AttributeError | ValueError
+        error, TypeError | LookupError | AttributeError | ValueError | NameError | AssertionError
     ):
         raise Refused(f"{name} in the client") from error
     return _WORDS.get(name, "the connection failed")

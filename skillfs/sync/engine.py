@@ -55,6 +55,8 @@ MOST_LOOKS = 4
 
 MOST_PENDING_FACTS = 64
 MOST_PENDING_SECONDS = 1.0
+COSTLY = 1 << 20
+"""Bytes of a file from which on it is not read again for a commit that was put off and never came."""
 
 
 class _PendingFacts(NamedTuple):
@@ -75,6 +77,10 @@ class Engine:
         namespace: The store's identity.
         ignore: Names that are left out.
         title: Name of a skill whose folder is the root and whose front matter gives none.
+
+    Attributes:
+        checked_at: When the whole store was last looked at, by the monotonic clock.
+        check_error: What the last check in the background failed with; None once one went well.
     """
 
     def __init__(
@@ -92,6 +98,8 @@ class Engine:
         self._own_stamp: int | None = None
         self._lock = threading.RLock()
         self._checking = threading.Lock()
+        self.checked_at: float | None = None
+        self.check_error: str | None = None
         self._epoch = 0
         self._offered: tuple[int, Store] | None = None
         self._is_lost = False
@@ -141,6 +149,7 @@ class Engine:
                 self.sync(path)
             except Exception as error:
                 _log.warning("a check of the store failed: %s", error)
+                self.check_error = str(error)
                 self._checked[path] = (time.monotonic(), 0.0)
             finally:
                 self._checking.release()
@@ -173,6 +182,8 @@ class Engine:
         if not path or len(self._checked) >= MOST_CHECKED:
             self._checked.clear()
         self._checked[path] = (started, duration)
+        if not path:
+            self.checked_at, self.check_error = started, None
 
     def offer(self, look: Store) -> None:
         """Hand over a look at the whole store that was taken just now, for the next sync to begin with."""
@@ -474,7 +485,12 @@ class Engine:
         now = time.monotonic()
         if len(self._pending) == 1:
             self._pending_since = now
-        if len(self._pending) >= MOST_PENDING_FACTS or now - self._pending_since > MOST_PENDING_SECONDS:
+        is_costly = row.size is not None and row.size > COSTLY
+        if (
+            is_costly
+            or len(self._pending) >= MOST_PENDING_FACTS
+            or now - self._pending_since > MOST_PENDING_SECONDS
+        ):
             self.flush()
 
     def flush(self) -> None:
