@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import stat
 import threading
 import uuid as uuidlib
@@ -18,8 +19,15 @@ from weakref import WeakValueDictionary
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.errors import InvalidArgumentError, StoreUnavailableError, UnreadableError, quoted
+from skillfs.errors import (
+    InvalidArgumentError,
+    SkillFSError,
+    StoreUnavailableError,
+    UnreadableError,
+    quoted,
+)
 from skillfs.index.database import MOST_FORK_SECONDS, Database
+from skillfs.index.journal import Journal
 from skillfs.stores.base import Store
 from skillfs.stores.local import LocalStore
 from skillfs.stores.remote import RemoteStore
@@ -97,8 +105,10 @@ def open_engine(
     """
     rules = IgnoreRules(ignore)
     opened = open_store(store, fs=fs, target_options=target_options, follow=follow)
-    look = None
+    path = _index_path(opened, index, rules)
+    look, revision = None, 0
     if isinstance(opened, RemoteStore):
+        revision = _revision_of(path)
         look = opened.look()
         if store_id is None and not look.exists(Place(0, STORE_FILE)):
             namespace = _derived_id(opened)  # the listing says that it has none of its own
@@ -106,7 +116,6 @@ def open_engine(
             namespace = store_namespace(opened, store_id)
     else:
         namespace = store_namespace(opened, store_id)
-    path = _index_path(opened, index, rules)
     key = (os.getpid(), opened.url, opened.account, str(path), namespace, rules.extra, opened.followed)
     with _lock:
         engine = _engines.get(key)
@@ -114,8 +123,17 @@ def open_engine(
             engine = Engine(opened, Database(path), Namespace(namespace), rules, opened.title)
             _engines[key] = engine
     if look is not None:
-        engine.offer(look)
+        engine.offer(look, revision)
     return engine
+
+
+def _revision_of(path: Path | None) -> int:
+    """The revision of an index; 0 where there is none, or none that can be read."""
+    if path is None or not path.exists():
+        return 0
+    with contextlib.suppress(sqlite3.Error, SkillFSError):
+        return Journal(Database(path)).revision()
+    return 0
 
 
 def store_argument(store: object, fo: object, target_protocol: str | None) -> object:

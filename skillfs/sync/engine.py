@@ -101,7 +101,7 @@ class Engine:
         self.checked_at: float | None = None
         self.check_error: str | None = None
         self._epoch = 0
-        self._offered: tuple[int, Store] | None = None
+        self._offered: tuple[int, int, Store] | None = None
         self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
         self._pending: dict[int, _PendingFacts] = {}
@@ -185,9 +185,14 @@ class Engine:
         if not path:
             self.checked_at, self.check_error = started, None
 
-    def offer(self, look: Store) -> None:
-        """Hand over a look at the whole store that was taken just now, for the next sync to begin with."""
-        self._offered = (self._epoch, look)
+    def offer(self, look: Store, revision: int) -> None:
+        """Hand over a look at the whole store that was taken just now, for the next sync to begin with.
+
+        Args:
+            look: What the store shows.
+            revision: That of the index before the look.
+        """
+        self._offered = (self._epoch, revision, look)
 
     def _sync_remote(self, path: str, on_progress: Callable[[int], None] | None) -> None:
         """As `sync`. The listing is taken without holding anybody up; an overtaken one is taken anew."""
@@ -196,10 +201,13 @@ class Engine:
             started = time.monotonic()
             offered, self._offered = self._offered, None
             if offered is not None and not path:
-                epoch, look = offered
+                epoch, revision, look = offered
             else:
-                epoch, look = self._epoch, self.store.look((path,))
+                epoch, revision = self._epoch, self.query(self.journal.revision)
+                look = self.store.look((path,))
             duration = time.monotonic() - started
+            # Another process that goes on and on keeps nobody from looking.
+            since = revision if attempt < MOST_LOOKS else None
             with self._lock:
                 self._notice_replacement()
                 if epoch != self._epoch:
@@ -211,7 +219,7 @@ class Engine:
                     continue
                 self._epoch += 1
                 try:
-                    self._recovering(lambda: self._sync(path, look, on_progress))  # noqa: B023  # called at once
+                    self._recovering(lambda: self._sync(path, look, on_progress, since))  # noqa: B023  # called at once
                 except StaleFile:
                     path = self.query(lambda: self._known_folder(path))  # noqa: B023  # called at once
                     continue
@@ -275,8 +283,18 @@ class Engine:
         elif not self._apply({folder}, self.store, sure=False):
             self._apply_everywhere({folder})
 
-    def _sync(self, path: str, look: Store, on_progress: Callable[[int], None] | None) -> float:
-        """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew."""
+    def _sync(
+        self,
+        path: str,
+        look: Store,
+        on_progress: Callable[[int], None] | None,
+        since: int | None = None,
+    ) -> float:
+        """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew.
+
+        Raises:
+            StaleFile: The look is overtaken: the index has another revision by now, or another folder.
+        """
         if not self._is_built():
             self._build(self.store.look() if path else look, on_progress)
             return 0.0
@@ -286,7 +304,7 @@ class Engine:
             raise StaleFile  # what was looked at is not what the index knows any more
         dirty = find_dirty(look, self.catalog, scope)
         duration = time.monotonic() - started
-        if dirty and not self._apply(dirty, look, sure=self.store.remote):
+        if dirty and not self._apply(dirty, look, sure=self.store.remote, since=since):
             self._apply_everywhere(dirty)
         return duration
 
@@ -353,6 +371,7 @@ class Engine:
         sure: bool,
         told: Collection[str] = (),
         moves: Mapping[str, str] | None = None,
+        since: int | None = None,
     ) -> bool:
         """Reconcile these folders, in one transaction.
 
@@ -362,16 +381,31 @@ class Engine:
             sure: Whether the whole store was looked at again after something had been missed or met anew.
             told: Paths at and below which it is known what happened, so that nothing there makes unsure.
             moves: New path to old path of what is known to have been moved.
+            since: The revision of the index before the look, where another one makes the look worthless.
 
         Returns:
             False, with nothing done, when something left one of them or may have come from another, and that
             is not sure: only all differences together tell a move from a removal and a birth, and what is
             moved during a look at the store may be seen in both places or in none.
         """
+        stamp = None
+        scanner, gathered = Scanner(look, self.ignore), Gathered()
+        if self.store.remote:
+            # No writer is kept waiting for what is asked of the store, unless one comes in between.
+            stamp = self.catalog.stamp()
+            try:
+                gathered = gather(look, self.catalog, scanner, dirty)
+            except _MAYBE_DAMAGE_IN_SYNC as error:
+                if isinstance(error, SkillFSError):
+                    raise
+                stamp = None  # rows that change under its hands look the same
         with self.database.write() as connection:
             self._is_built()
-            scanner = Scanner(look, self.ignore)
-            gathered = gather(look, self.catalog, scanner, dirty)
+            if since is not None and self.journal.revision() != since:
+                raise StaleFile  # what another process took in meanwhile is newer than this look
+            if stamp is None or self.catalog.stamp() != stamp:
+                scanner = Scanner(look, self.ignore)
+                gathered = gather(look, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):
                 return False
             identities = Identities(connection, self.namespace, time.time())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from skillfs import NotFoundError, SkillFileSystem
 from tests.conftest import skill_md
 from tests.servers.faults import FaultyS3, Hook
-from tests.servers.s3 import Bucket
+from tests.servers.s3 import KEY, SECRET, Bucket
 
 FILES = {
     "p/a/SKILL.md": skill_md("a"),
@@ -204,3 +207,36 @@ def test_what_was_learned_is_kept_while_the_file_is_the_same(seeded: Bucket) -> 
     fs.sync()
     entry = fs.entry("a/x.md")
     assert (entry.hash, entry.md5, entry.characters, entry.uuid) == (None, None, None, known.uuid)
+
+
+def test_an_older_listing_takes_nothing_from_another_process(
+    seeded: Bucket, faulty: FaultyS3, tmp_path: Path
+) -> None:
+    index = tmp_path / "index.sqlite"
+    slow = opened(seeded, faulty, index=index)
+
+    class Late(Hook):
+        """The answer is made, and then held back until another has written."""
+
+        def after(self, answer: Any) -> Any:
+            other = subprocess.run(
+                [sys.executable, "-c", OTHER, f"{seeded.url}/p", str(index), seeded.server.endpoint],
+                check=False,
+                timeout=60,
+            )
+            assert other.returncode == 0
+            return answer
+
+    faulty.add(Late(lambda _: None), "ListObjectsV2", times=1)
+    slow.sync()
+    assert slow.exists("a/theirs.md")
+
+
+OTHER = f"""
+import sys
+from skillfs import SkillFileSystem
+url, index, endpoint = sys.argv[1:]
+options = {{"key": {KEY!r}, "secret": {SECRET!r}, "endpoint_url": endpoint}}
+fs = SkillFileSystem(url, index=index, target_options=options, writable=True)
+fs.pipe_file("a/theirs.md", b"theirs")
+"""
