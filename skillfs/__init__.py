@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skillfs.core.drawing import Tree, TreeNode
     from skillfs.core.ignore import DEFAULT_IGNORE
     from skillfs.core.model import Change, Changes, Entry, Kind, Problem, Skill
     from skillfs.core.wire import Content, Lines
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     )
     from skillfs.filesystem import SkillFileSystem
     from skillfs.index.database import IndexWarning
-    from skillfs.tree import Tree, TreeNode
 
 # Loaded at first use: the command line and a program that only catches errors need few of them.
 _HOMES = {
+    "core.drawing": ("Tree", "TreeNode"),
     "core.ignore": ("DEFAULT_IGNORE",),
     "core.model": ("Change", "Changes", "Entry", "Kind", "Problem", "Skill"),
     "core.wire": ("Content", "Lines"),
@@ -42,7 +43,6 @@ _HOMES = {
     ),
     "filesystem": ("SkillFileSystem",),
     "index.database": ("IndexWarning",),
-    "tree": ("Tree", "TreeNode"),
 }
 _MODULE_OF = {name: f"skillfs.{module}" for module, names in _HOMES.items() for name in names}
 

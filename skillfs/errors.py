@@ -43,6 +43,7 @@ __all__ = [
     "StoreUnavailableError",
     "TooLargeError",
     "UnreadableError",
+    "no_handle_left",
     "not_found",
     "quoted",
 ]
@@ -195,3 +196,20 @@ def not_found(ref: object, near: str | None = None) -> NotFoundError:
     """
     hint = "list the tree to see what there is" if near is None else f"did you mean {quoted(near)}?"
     return NotFoundError(f"nothing visible answers to {quoted(ref)}; {hint}")
+
+
+_NO_HANDLE_LEFT = {
+    errno.EMFILE: "too many files are open in this process; "
+    "raise the limit (ulimit -n) or mount fewer stores",
+    errno.ENFILE: "too many files are open on this machine; close some and try again",
+    errno.ENOMEM: "no memory is left to open a file; free some and try again",
+}
+
+
+def no_handle_left(error: OSError) -> StoreUnavailableError | None:
+    """The error for a file that could not be opened because there are too many; None for another reason.
+
+    Nothing is missing, or wrong with the file, then: only this process cannot look.
+    """
+    message = _NO_HANDLE_LEFT.get(error.errno or 0)
+    return None if message is None else StoreUnavailableError(message)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from skillfs.access import Access
+from skillfs.core.drawing import Tree
 from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.wire import Content, Lines
@@ -27,17 +28,16 @@ from skillfs.listing import (
     all_skills,
     changes_of,
     check_since,
-    counts_of,
     entry_of,
     prompt_of,
     skill_of,
 )
 from skillfs.lookup import Asked, Lookup
 from skillfs.mounted import MountedStores
-from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts
+from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, status_of
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
-from skillfs.tree import Branch, Tree, TreeRequest, file_details, list_tree
+from skillfs.tree import Branch, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
 
 __all__ = ["SkillFileSystem"]
@@ -405,17 +405,14 @@ class SkillFileSystem(FsspecFace):
     def status(self) -> dict[str, Any]:
         """Identity, revision, where the index is kept, and counts of skills, folders, files and bytes.
 
+        Of a remote store also `tells`, what its listings tell of a version of a file (`version`, its `time`
+        only, or `nothing`), `checked`, how many seconds ago all of it was looked at, and `check_error`, what
+        a check in the background failed with since, or None.
+
         Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
         with its name.
         """
-        access = self._lookup.access()
-        return {
-            "store": self._engine.title,
-            "store_id": str(self._engine.namespace.uuid),
-            "revision": self.revision,
-            "index": ":memory:" if self._engine.database.path is None else str(self._engine.database.path),
-            **self._engine.query(lambda: counts_of(self._engine.catalog, access)),
-        }
+        return status_of(self._engine, self._lookup.access())
 
     # -- inner ---------------------------------------------------------------------------------------------
 

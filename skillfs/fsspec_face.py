@@ -78,7 +78,9 @@ class FsspecFace(FsspecWriting, ChainedFileSystem):  # type: ignore[misc]  # fss
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         """Paths without protocol, leading and last slash; a list gives a list. Nothing is decoded."""
-        return stripped(path, {})
+        found = stripped(path, {})
+        # Where a URL names no path, fsspec hands over that of the next in the chain: the store's own.
+        return "." if found == "" else found
 
     def _strip_roots(self) -> None:
         """Let this instance cut its roots from paths too.

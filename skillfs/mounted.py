@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from skillfs.access import Access
 from skillfs.core.digest import uuid_text
+from skillfs.core.drawing import Tree
 from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import HashRef, PathRef
 from skillfs.core.wire import Content, Lines
@@ -24,6 +25,7 @@ from skillfs.errors import (
     NotFoundError,
     NotIndexedError,
     SkillFSError,
+    StoreUnavailableError,
     not_found,
     quoted,
 )
@@ -46,12 +48,12 @@ from skillfs.listing import (
     skill_of,
 )
 from skillfs.lookup import Asked
-from skillfs.mounts import Mount, MountTable, View, naming, not_indexed
+from skillfs.mounts import Mount, MountTable, View, naming, not_indexed, status_of
 from skillfs.opening import data_folder
 from skillfs.reading import OpenFile, Reader
 from skillfs.stores.base import FileState
-from skillfs.tree import Branch, Tree, TreeRequest, file_details, list_tree
-from skillfs.writing.writer import Writer
+from skillfs.tree import Branch, TreeRequest, file_details, list_tree
+from skillfs.writing.writer import Batch, Writer
 
 __all__ = ["MountedStores"]
 
@@ -131,7 +133,8 @@ class MountedStores(FsspecFace):
         table = self._table.within(base_paths)
         mount, asked = table.ask(ref)
         if mount is not None:
-            return read(table.view(mount), asked)
+            with naming(mount.name):
+                return read(table.view(mount), asked)
         if table.is_root(asked):
             raise _no_file(asked)
         return _first(table, asked, read)
@@ -192,9 +195,10 @@ class MountedStores(FsspecFace):
             mount, asked, _ = _find(table, ref)
             if mount is not None:
                 view = table.view(mount)
-                mount.ensure_fresh(mount.lookup.folder(asked, view.access).path)
-                branch = _branch(view, mount.lookup.folder(asked, view.access))
-                return list_tree([branch], request, mount.name, table.spellings)
+                with naming(mount.name):
+                    mount.ensure_fresh(mount.lookup.folder(asked, view.access).path)
+                    branch = _branch(view, mount.lookup.folder(asked, view.access))
+                    return list_tree([branch], request, mount.name, table.spellings)
         branches = [_branch(view, row) for view, row in _top_rows(table)]
         return list_tree(branches, request, "/", table.spellings, table.root)
 
@@ -310,19 +314,10 @@ class MountedStores(FsspecFace):
         mounts = []
         totals = dict.fromkeys(("skills", "folders", "files", "bytes"), 0)
         for view in self._table.views():
-            engine, counts = view.mount.engine, _counts(view)
+            status = status_of(view.mount.engine, view.access)
             for name in totals:
-                totals[name] += counts[name]
-            mounts.append(
-                {
-                    "name": view.mount.name,
-                    "store": engine.title,
-                    "store_id": str(engine.namespace.uuid),
-                    "revision": engine.query(engine.journal.revision),
-                    "index": ":memory:" if engine.database.path is None else str(engine.database.path),
-                    **counts,
-                }
-            )
+                totals[name] += status[name]
+            mounts.append({"name": view.mount.name, **status})
         return {"revision": self.revision, **totals, "mounts": mounts}
 
     # -- ways to the stores --------------------------------------------------------------------------------
@@ -351,7 +346,8 @@ class MountedStores(FsspecFace):
             if not self._table.is_root(asked):
                 raise self._table.missing(asked, hint=hint)
             return Found("", _root_now(self._table), False)
-        row = mount.lookup.entry(asked, self._table.view(mount).access, hint=hint)
+        with naming(mount.name):
+            row = mount.lookup.entry(asked, self._table.view(mount).access, hint=hint)
         return Found(path_of(asked), row, asked.linked(row))
 
     def _listed(
@@ -382,14 +378,41 @@ class MountedStores(FsspecFace):
             return mount.reader, asked, self._table.view(mount).access
         raise _no_file(asked) if self._table.is_root(asked) else self._table.missing(asked)
 
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """See `FsspecFace.cat_file`."""
+        with self._naming(path):
+            return super().cat_file(path, start, end, **kwargs)
+
     def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
-        if mode != "rb":
-            return super()._open(path, mode, *args, **kwargs)
-        file: OpenFile = super()._open(path, mode, **kwargs)
+        with self._naming(path) as mount:
+            if mode != "rb":
+                return super()._open(path, mode, *args, **kwargs)
+            file: OpenFile = super()._open(path, mode, **kwargs)
+            assert mount is not None
+            file.path = file.raw.path = mount.path(file.path)  # type: ignore[attr-defined]  # a StoreFile
+            return file
+
+    @contextlib.contextmanager
+    def _naming(self, path: object) -> Iterator[Mount | None]:
         mount, _ = self._table.ask_path(path)
-        assert mount is not None
-        file.path = file.raw.path = mount.path(file.path)  # type: ignore[attr-defined]  # a StoreFile
-        return file
+        with naming("" if mount is None else mount.name):
+            yield mount
+
+    @contextlib.contextmanager
+    def _batches(self) -> Iterator[Callable[[object], tuple[Batch, Asked]]]:
+        names: set[str] = set()
+        try:
+            with super()._batches() as batch_for:
+
+                def batch_of(path: object) -> tuple[Batch, Asked]:
+                    names.add(self._located(path)[0].name)
+                    return batch_for(path)
+
+                yield batch_of
+        except StoreUnavailableError:
+            # Of several it cannot be told which one is not there.
+            with naming(names.pop() if len(names) == 1 else ""):
+                raise
 
     def _is_remote(self) -> bool:
         return any(mount.engine.store.remote for mount in self._table.mounts)
@@ -397,8 +420,9 @@ class MountedStores(FsspecFace):
     def _state(self, path: object) -> FileState:
         mount, asked = self._table.ask_path(path)
         if mount is not None:
-            row = mount.lookup.entry(asked, self._table.view(mount).access)
-            return state_of(mount.engine, row, asked)
+            with naming(mount.name):
+                row = mount.lookup.entry(asked, self._table.view(mount).access)
+                return state_of(mount.engine, row, asked)
         if not self._table.is_root(asked):
             raise self._table.missing(asked)
         row = _root_now(self._table)
@@ -421,7 +445,8 @@ def _find(table: MountTable, ref: object) -> tuple[Mount | None, Asked, Row]:
     """What a reference names: the mount it is in, the reference below it, the row; no mount for the root."""
     mount, asked = table.ask(ref)
     if mount is not None:
-        return mount, asked, mount.lookup.entry(asked, table.view(mount).access)
+        with naming(mount.name):
+            return mount, asked, mount.lookup.entry(asked, table.view(mount).access)
     if table.is_root(asked):
         return None, asked, table.root
 

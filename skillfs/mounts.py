@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import unicodedata
 import uuid as uuidlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,12 +41,14 @@ from skillfs.errors import (
     quoted,
 )
 from skillfs.index.rows import Row, RowKind, Visibility
+from skillfs.listing import counts_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
+from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
 
-__all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts"]
+__all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts", "status_of"]
 
 T = TypeVar("T")
 
@@ -104,13 +107,31 @@ class View(NamedTuple):
 
 @contextlib.contextmanager
 def naming(name: str, kind: type[SkillFSError] = StoreUnavailableError) -> Iterator[None]:
-    """Let errors of a kind say which mount they are about."""
+    """Let errors of a kind say which mount they are about, unless they do."""
     try:
         yield
     except kind as error:
-        if not name:
+        about = f"mount {quoted(name)}: "
+        if not name or error.message.startswith(about):
             raise
-        raise type(error)(f"mount {quoted(name)}: {error.message}") from error
+        raise type(error)(f"{about}{error.message}") from error
+
+
+def status_of(engine: Engine, access: Access) -> dict[str, Any]:
+    """What `SkillFileSystem.status` tells of one store."""
+    status = {
+        "store": engine.title,
+        "store_id": str(engine.namespace.uuid),
+        "revision": engine.query(engine.journal.revision),
+        "index": ":memory:" if engine.database.path is None else str(engine.database.path),
+        **engine.query(lambda: counts_of(engine.catalog, access)),
+    }
+    if isinstance(engine.store, RemoteStore):
+        checked = engine.checked_at
+        status["tells"] = engine.store.tells
+        status["checked"] = None if checked is None else round(time.monotonic() - checked, 1)
+        status["check_error"] = engine.check_error
+    return status
 
 
 # -- opening -----------------------------------------------------------------------------------------------

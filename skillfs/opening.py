@@ -24,9 +24,11 @@ from skillfs.errors import (
     SkillFSError,
     StoreUnavailableError,
     UnreadableError,
+    no_handle_left,
     quoted,
 )
-from skillfs.index.database import MOST_FORK_SECONDS, Database
+from skillfs.index.connections import MOST_FORK_SECONDS
+from skillfs.index.database import Database
 from skillfs.index.journal import Journal
 from skillfs.stores.base import Store
 from skillfs.stores.local import LocalStore
@@ -129,7 +131,7 @@ def open_engine(
 
 def _revision_of(path: Path | None) -> int:
     """The revision of an index; 0 where there is none, or none that can be read."""
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):  # unlike `Path.exists`, whatever the permissions
         return 0
     with contextlib.suppress(sqlite3.Error, SkillFSError):
         return Journal(Database(path)).revision()
@@ -279,6 +281,8 @@ def _written_id(store: Store) -> uuidlib.UUID | None:
                 f"{STORE_FILE} in the store is a folder or a link, or lies behind one; replace it by a file"
             ) from error
         # To go on without it would give every entry another identity.
+        if (full := no_handle_left(error)) is not None:
+            raise full from error
         if error.errno in (errno.EACCES, errno.EPERM):
             message = f"{STORE_FILE} may not be read by this user; mend its permissions"
             raise UnreadableError(message) from error
@@ -306,11 +310,17 @@ def _index_path(
     text = _path_text(index, "index")
     if text == ":memory:":
         return None
-    path = Path(os.path.realpath(os.path.expanduser(text)))
+    try:
+        path = Path(os.path.realpath(os.path.expanduser(text)))
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"index {quoted(text)} is relative, and the working folder is not there any more; "
+            "change to another, or pass an absolute path"
+        ) from error
     for folder in path.parents:
         if isinstance(store, RemoteStore) or not folder.is_relative_to(store.root):
             break
-        if (folder / SKILL_MD).exists():
+        if os.path.exists(folder / SKILL_MD):
             raise InvalidArgumentError(f"index {quoted(text)} lies in a skill; keep it outside of all skills")
     return path
 

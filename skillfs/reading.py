@@ -41,6 +41,7 @@ from skillfs.errors import (
     SkillFSError,
     StoreUnavailableError,
     UnreadableError,
+    no_handle_left,
     quoted,
 )
 from skillfs.index.rows import Row
@@ -535,8 +536,8 @@ def _check_content(asked: Asked, handle: Handle) -> None:
 def _open_error(error: OSError, asked: Asked) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM):
         return UnreadableError(f"{quoted(asked.shown)} may not be read by this user; mend its permissions")
-    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        return StoreUnavailableError("too many files are open in this process; close some and try again")
+    if (full := no_handle_left(error)) is not None:
+        return full
     return StoreUnavailableError(
         f"reading {quoted(asked.shown)} failed ({error.strerror or type(error).__name__}); try again"
     )

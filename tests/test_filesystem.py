@@ -9,11 +9,13 @@ import multiprocessing
 import os
 import pickle
 import threading
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 import pytest
@@ -326,6 +328,24 @@ def test_a_chained_url_without_a_path_is_the_root(store: Path, url: str) -> None
     assert fs.glob(f"{path}/*/t.md") == ["a/t.md"]
     mapper = fsspec.get_mapper(url.format(store=store), skill={"index": ":memory:"})
     assert mapper["a/t.md"] == TEXT.encode()
+
+
+@pytest.mark.parametrize("url", ["skill::{target}", "skill://::{target}", "skill:///::{target}"])
+@pytest.mark.parametrize("target", ["memory://{name}", "zip://in::file://{folder}/store.zip"])
+def test_the_root_below_any_filesystem(tmp_path: Path, url: str, target: str) -> None:
+    """fsspec hands the target's own path over, where the URL names none below it."""
+    name = f"root-{uuid4()}"
+    fsspec.filesystem("memory").pipe(f"/{name}/a/SKILL.md", b"text")
+    with zipfile.ZipFile(tmp_path / "store.zip", "w") as archive:
+        archive.writestr("in/a/SKILL.md", "text")
+    whole = url.format(target=target.format(name=name, folder=tmp_path))
+    options = {"skill": {"index": ":memory:"}}
+    fs, path = url_to_fs(whole, **options)
+    assert fs.ls(path, detail=False) == ["a"]
+    assert fs.find(path) == ["a/SKILL.md"]
+    assert fs.glob(f"{path}/*/SKILL.md") == ["a/SKILL.md"]
+    assert dict(fsspec.get_mapper(whole, **options)) == {"a/SKILL.md": b"text"}
+    fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ STOREYS = [
     {"fsspec_face"},
     {"mounted"},
     {"filesystem"},
-    {"faces", "testing"},
+    {"faces", "testing", "upath"},
     {"__main__"},
 ]
 """From the ground up. What shares a storey does not know each other."""

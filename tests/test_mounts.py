@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import time
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
@@ -93,6 +94,8 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
             "name:",
         ),
         *("urn:uuid:2dfd4627-a391-5597-bf5b-924f0550c2c5", "md5:" + "0" * 32, "sha256:" + "a" * 64),
+        *("a\u202eb", "\u2066a", "a\u200b", "\ufeffa", "a\u2028b", "a\U000e0041", "\u061ca"),
+        *(" a", "a ", '"a"'),
         *(5, None, b"a", ("a",)),
     ],
     ids=repr,
@@ -663,6 +666,46 @@ def test_others_go_on_when_one_goes_away(stores: Path) -> None:
     assert len(fs.skills()) == len(EVERYTHING)
 
 
+PATH_CALLS: dict[str, Callable[[SkillFileSystem, str], object]] = {
+    **{
+        name: lambda fs, path, name=name: getattr(fs, name)(path)  # type: ignore[misc]
+        for name in ("info", "ls", "find", "exists", "isfile", "isdir", "cat_file", "open", "ukey", "created",
+                     "modified", "checksum", "entry", "get_content", "get_lines", "skill", "rm", "rm_file",
+                     "touch", "du", "head", "read_text")
+    },
+    "pipe_file": lambda fs, path: fs.pipe_file(path, b"x"),
+    "pipe": lambda fs, path: fs.pipe({path: b"x"}),
+    "put_file": lambda fs, path: fs.put_file(__file__, path),
+    "open for writing": lambda fs, path: fs.open(path, "wb").close(),
+    "mv": lambda fs, path: fs.mv(path, f"{path}.old"),
+    "cp_file": lambda fs, path: fs.cp_file(path, f"{path}.old"),
+    "mkdir": lambda fs, path: fs.mkdir(f"{path}.folder"),
+    "makedirs": lambda fs, path: fs.makedirs(f"{path}.folder/below"),
+    "skill_tree": lambda fs, path: fs.skill_tree(path.rpartition("/")[0]),
+    "cat": lambda fs, path: fs.cat([path]),
+    "cat_ranges": lambda fs, path: fs.cat_ranges([path], 0, 1, on_error="raise"),
+    "walk": lambda fs, path: list(fs.walk(path.rpartition("/")[0], on_error="raise")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATH_CALLS)
+def test_whatever_a_path_is_for_the_mount_that_is_away_is_named(stores: Path, name: str) -> None:
+    fs = table_of(stores, writable=True)
+    write(stores, {"t/pdf/more.md": "not looked at yet"})
+    (stores / "t").rename(stores / "away")
+    failed: list[SkillFSError] = []
+    for path in ("team/pdf/t.md", "team/pdf/more.md", f"{stores}/t/pdf/t.md"):
+        try:
+            PATH_CALLS[name](fs, path)
+        except SkillFSError as error:
+            failed.append(error)
+    away = [error.message for error in failed if error.code == "unavailable"]
+    assert away
+    assert all(message.startswith('mount "team": ') for message in away)
+    assert all(message.count("mount ") == 1 for message in away)
+    assert not any(str(stores) in message.replace(f"{stores}/t/", "") for message in away)
+
+
 def test_a_check_holds_for_max_age_in_each_mount(stores: Path) -> None:
     fs = table_of(stores, max_age=3600)
     write(stores, {"t/new/SKILL.md": skill_md("new"), "m/new/SKILL.md": skill_md("new")})
@@ -823,6 +866,29 @@ def test_status_tells_of_every_mount(stores: Path, fs: SkillFileSystem) -> None:
         assert {k: v for k, v in mount.items() if k != "name"} == alone
     assert status["revision"] == fs.revision
     json.dumps(status)
+
+
+def test_status_of_a_remote_store_tells_how_far_its_listings_go(stores: Path) -> None:
+    name = f"status-{uuid.uuid4()}"
+    memory = fsspec.filesystem("memory")
+    memory.pipe(f"/{name}/a/SKILL.md", skill_md("a").encode())
+    fs = SkillFileSystem({"near": stores / "t", "far": f"memory://{name}"}, index=":memory:", max_age=0.01)
+    near, far = fs.status()["mounts"]
+    assert not {"tells", "checked", "check_error"} & near.keys()
+    assert far["tells"] in ("version", "time", "nothing")
+    assert 0 <= far["checked"] < 60
+    assert far["check_error"] is None
+    assert {k: v for k, v in far.items() if k not in ("name", "checked")} == {
+        k: v for k, v in SkillFileSystem(f"memory://{name}").status().items() if k != "checked"
+    }
+    memory.rm(f"/{name}", recursive=True)
+    deadline = time.monotonic() + 10
+    while fs.status()["mounts"][1]["check_error"] is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+        fs.ls("far")
+    failed = fs.status()["mounts"][1]
+    assert failed["check_error"]
+    json.dumps(failed)
 
 
 # -- everything that a table answers -----------------------------------------------------------------------

@@ -13,11 +13,9 @@ import pytest
 from upath import UPath
 
 from skillfs import ReadOnlyError
+from skillfs.upath import SkillPath
 from tests.conftest import skill_md
 from tests.servers.s3 import Bucket
-
-# Of a filesystem that it has no class of its own for it says so.
-pytestmark = pytest.mark.filterwarnings("ignore:UPath 'skill':UserWarning")
 
 FILES: dict[str, bytes | str] = {
     "team/pdf/SKILL.md": skill_md("pdf", "Reads PDFs."),
@@ -55,6 +53,12 @@ def top(where: tuple[str, dict[str, Any]]) -> UPath:
     url, options = where
     more = {"target_options": options} if options else {}
     return UPath("skill://", store=url, index=":memory:", **more)
+
+
+def test_the_class_is_found_by_its_entry_point(top: UPath) -> None:
+    assert type(top) is type(top / "team") is SkillPath
+    assert (top.path, str(top)) == ("", "skill://")
+    assert [path.path for path in UPath("skill://", **top.storage_options).iterdir()] == ["csv", "team"]
 
 
 def test_reading(top: UPath) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from skillfs.errors import InvalidArgumentError, quoted
 
-__all__ = ["DEFAULT_IGNORE", "SECRETS", "IgnoreRules"]
+__all__ = ["DEFAULT_IGNORE", "SECRETS", "TEMPORARY", "IgnoreRules"]
 
 _Reason = Literal["ignored", "secret"]
 _Rule = tuple[re.Pattern[str], _Reason | None]
@@ -30,6 +30,9 @@ SECRETS: tuple[str, ...] = (
     *("*.pem", "id_rsa*", "id_ed25519*"),
 )
 """Names of files that usually hold secrets; a skill should not have one."""
+
+TEMPORARY = ".skillfs-" + "[0-9a-f]" * 16 + "~"
+"""Name of a file that is being written beside its place: no pattern takes it back."""
 
 
 class IgnoreRules:
@@ -54,8 +57,9 @@ class IgnoreRules:
         ignored: list[tuple[str, _Reason]] = [(pattern, "ignored") for pattern in DEFAULT_IGNORE]
         secrets: list[tuple[str, _Reason]] = [(pattern, "secret") for pattern in SECRETS]
         added: list[tuple[str, _Reason]] = [(pattern, "ignored") for pattern in extra]
-        self._rules = _compiled([*ignored, *secrets, *added])
-        self._folder_rules = _compiled([*ignored, *added])
+        own: list[tuple[str, _Reason]] = [(TEMPORARY, "ignored")]
+        self._rules = _compiled([*ignored, *secrets, *added, *own])
+        self._folder_rules = _compiled([*ignored, *added, *own])
         # One alternation answers for nearly every name that none of them concerns.
         self._any = re.compile("|".join(rule.pattern for rule, _ in self._rules)).match
 

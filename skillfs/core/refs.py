@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 from urllib.parse import unquote
 
+from skillfs.core.wire import quote_name
 from skillfs.errors import InvalidArgumentError, not_found, quoted
 
 __all__ = [
@@ -215,6 +216,8 @@ def mount_name_fault(name: str) -> str | None:
         return 'holds "/", and is to be one component of a path'
     if (fault := component_fault(name)) is not None:
         return fault
+    if quote_name(name) != name:
+        return 'holds a character that does not show, has a space at an end or begins with "'
     return "would be read as an id, a UUID, a hash or a skill's name" if _SPECIAL(name) else None
 
 

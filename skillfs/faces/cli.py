@@ -201,7 +201,7 @@ def skills(target: _Target, fold: bool, as_json: bool) -> None:
     if as_json:
         output.write_json([output.skill_dict(skill, fs.roots) for skill in found])
         return
-    from skillfs.tree import one_line
+    from skillfs.core.drawing import one_line
 
     rows = []
     for skill in found:
@@ -547,6 +547,12 @@ def _run(arguments: Sequence[str]) -> int:
         output.complain(error.code, error.message)
     except BrokenPipeError:
         raise
+    except OSError as error:
+        # What the system refused, in its words but for the path that its error may hold.
+        reason = error.strerror or type(error).__name__
+        output.complain(
+            "unavailable", f"the system does not let this be done ({reason}); mend that, or try again"
+        )
     except Exception:
         traceback.print_exc()
     return COULD_NOT_RUN

@@ -32,8 +32,10 @@ def named_stores(values: Sequence[str]) -> str | dict[str, str]:
         A store, or stores by name.
 
     Raises:
-        InvalidArgumentError: There are several, and one has no name or two have the same.
+        InvalidArgumentError: There are several, and one has no name or two have the same; or a name is none.
     """
+    for value in values:
+        _check_name(value)
     if len(values) == 1 and _split(values[0]) is None:
         return values[0]
     stores: dict[str, str] = {}
@@ -56,6 +58,19 @@ def stores_of_environment(value: str) -> list[str]:
     else: neither what has no `NAME=` after it nor the parts of a URL.
     """
     return _NEXT_STORE.split(value) if _split(value) is not None else [value]
+
+
+def _check_name(value: str) -> None:
+    """Refuse what is no store as a whole, but would be one with its name were it valid."""
+    name, equals, store = value.partition("=")
+    if not (name and equals and store) or "://" in name or os.path.lexists(os.path.expanduser(value)):
+        return
+    fault = mount_name_fault(name) or ('holds "/", ":" or "."' if set(name) & set("/:.") else None)
+    if fault is not None and os.path.lexists(os.path.expanduser(store)):
+        raise InvalidArgumentError(
+            f"the mount name {quoted(name)} {fault}; choose another, as in -s NAME=STORE "
+            f"and {STORE_VARIABLE}=NAME=STORE"
+        )
 
 
 def _split(value: str) -> tuple[str, str] | None:
@@ -134,7 +149,7 @@ def _project() -> list[Path]:
         return []
     folders = [here, *here.parents]
     for number, folder in enumerate(folders):
-        if (folder / ".git").exists():
+        if os.path.lexists(folder / ".git"):  # `Path.exists` raises where a folder may not be searched
             return folders[: number + 1]
     return [here]
 

@@ -21,7 +21,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.errors import InvalidArgumentError, no_handle_left
+from skillfs.index.connections import (
+    MOST_FORK_SECONDS,
+    Connection,
+    forget_connections,
+    inside_sqlite,
+    kept,
+    make_room,
+)
+from skillfs.index.faults import (
+    is_busy,
+    is_damage,
+    is_damaged,
+    is_unwritable,
+    may_pass,
+    reason,
+    unavailable,
+)
 from skillfs.index.schema import (
     APPLICATION_ID,
     FACTS_SCHEMA,
@@ -43,89 +60,6 @@ class IndexWarning(UserWarning):
     """The index is not kept where it should be; the message says why and what follows."""
 
 
-class _InsideSQLite:
-    """Marks threads that are inside SQLite, so that no fork copies its locks while one of them holds any.
-
-    A copied lock is never released: the child would hang in its first call. Writers hold the lock of their
-    database and are waited for by that.
-    """
-
-    def __init__(self) -> None:
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
-        self._count = 0
-        self._thread = _Depth()
-
-    def __enter__(self) -> None:
-        thread = self._thread
-        if thread.depth == 0:
-            with self._door, self._lock:
-                self._count += 1
-        thread.depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        thread = self._thread
-        thread.depth -= 1
-        if thread.depth == 0:
-            with self._lock:
-                self._count -= 1
-
-    def before_fork(self, deadline: float) -> None:
-        """Let nobody in, and wait until nobody else is inside, but no longer than until then."""
-        own = 1 if self._thread.depth else 0
-        self._door.acquire()
-        while True:
-            self._lock.acquire()
-            if self._count == own or time.monotonic() > deadline:
-                return
-            self._lock.release()
-            time.sleep(0.0002)
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._lock.release()
-        self._door.release()
-
-    def after_fork_in_child(self) -> None:
-        """Begin anew: the threads that were inside are not here."""
-        self._count = 1 if self._thread.depth else 0
-        self.after_fork_in_parent()
-
-
-class _Depth(threading.local):
-    """How often a thread has entered without leaving."""
-
-    depth = 0
-
-
-MOST_FORK_SECONDS = 10.0
-"""How long a fork waits for readers and writers before it takes the risk."""
-
-_inside_sqlite = _InsideSQLite()
-
-
-class _Connection:
-    """A connection that is closed with the thread it belongs to, but never on the other side of a fork."""
-
-    __slots__ = ("connection", "generation", "pid")
-
-    def __init__(self, connection: sqlite3.Connection, generation: int) -> None:
-        self.connection = connection
-        self.generation = generation
-        self.pid = os.getpid()
-
-    def close(self) -> None:
-        if self.pid != os.getpid():
-            _leaked.append(self.connection)
-        else:
-            with _inside_sqlite, contextlib.suppress(sqlite3.Error):
-                self.connection.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-_leaked: list[sqlite3.Connection] = []
 _databases: WeakSet[Database] = WeakSet()
 # Two threads may fork at once: what is held for one must not be let go for the other.
 _fork_lock = threading.Lock()
@@ -143,20 +77,21 @@ def _hold_for_fork() -> None:
         lock = database._lock
         if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _held_for_fork.append(lock)
-    _inside_sqlite.before_fork(deadline)
+    inside_sqlite.before_fork(deadline)
 
 
 def _go_on_in_parent() -> None:
-    _inside_sqlite.after_fork_in_parent()
+    inside_sqlite.after_fork_in_parent()
     while _held_for_fork:
         _held_for_fork.pop().release()
     _fork_lock.release()
 
 
 def _go_on_in_child() -> None:
+    forget_connections()
     for database in list(_databases):
         database._begin_anew()
-    _inside_sqlite.after_fork_in_child()
+    inside_sqlite.after_fork_in_child()
     _held_for_fork.clear()
     _fork_lock.release()
 
@@ -167,7 +102,7 @@ os.register_at_fork(before=_hold_for_fork, after_in_parent=_go_on_in_parent, aft
 class _Kept(threading.local):
     """What one thread keeps."""
 
-    held: _Connection | None = None
+    held: Connection | None = None
 
 
 class Database:
@@ -181,7 +116,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._generation = 0
-        self._shared: _Connection | None = None
+        self._shared: Connection | None = None
         self._kept = _Kept()
         self._files: tuple[int, ...] = ()
         _databases.add(self)
@@ -212,11 +147,13 @@ class Database:
         with self._lock:
             if self.path is None:
                 if self._shared is None:
-                    self._shared = _Connection(self._connect(), self._generation)
+                    self._shared = Connection(self._connect(), self._generation)
                     self._create(self._shared.connection)
                 held = self._shared
             else:
-                held = _Connection(self._connect(), self._generation)
+                make_room()
+                held = Connection(self._connect(), self._generation)
+                kept(held)
             self._kept.held = held
             return held.connection
 
@@ -232,7 +169,7 @@ class Database:
             with self._lock:
                 return self.connection().execute(sql, parameters).fetchall()
         connection = self.connection()  # before it is inside: a fork holds what a new one is made under
-        with _inside_sqlite:
+        with inside_sqlite:
             return connection.execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
@@ -247,10 +184,8 @@ class Database:
                 # A deferred BEGIN fails at its first write after another's commit, whatever the timeout.
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if _is_busy(error):
-                    raise StoreUnavailableError(
-                        f"another process has been writing the index for over {BUSY_SECONDS:.0f} s; try again"
-                    ) from error
+                if is_busy(error):
+                    raise unavailable(error, "the index", BUSY_SECONDS) from error
                 raise
             before = connection.total_changes
             try:
@@ -274,7 +209,7 @@ class Database:
                 yield
             return
         connection = self.connection()
-        with _inside_sqlite:
+        with inside_sqlite:
             if connection.in_transaction:
                 yield
                 return
@@ -353,25 +288,24 @@ class Database:
             Exception: It was no error of SQLite, and nothing is damaged: it is raised again.
         """
         with self._lock:
-            damaged = _is_damage(error)
-            if not damaged and _is_unwritable(error) and self.path is not None:
-                self._fall_back(str(error))
-            elif damaged or (not isinstance(error, sqlite3.Error) and _damaged(self.path)):
+            damaged = is_damage(error)
+            if not damaged and is_unwritable(error) and self.path is not None:
+                self._fall_back(reason(error))
+            elif damaged or (not isinstance(error, sqlite3.Error) and is_damaged(self.path)):
                 with self._alone():
                     replaced = self.replaced()
                     self.close()
                     if not replaced:
-                        self._set_aside(identity=_damaged(self.identity_path), facts=True)
+                        self._set_aside(identity=is_damaged(self.identity_path), facts=True)
                     self._open()
             elif isinstance(error, sqlite3.Error):
-                # SQLite's own words for what failed; it names no path.
-                raise StoreUnavailableError(f"the index cannot be used now ({error}); try again") from error
+                raise unavailable(error, "the index", BUSY_SECONDS) from error
             else:
                 raise error
         try:
             return work()
         except sqlite3.Error as again:
-            raise StoreUnavailableError(f"the index cannot be used now ({again}); try again") from again
+            raise unavailable(again, "the index", BUSY_SECONDS) from again
 
     def _open_first(self) -> None:
         with self._alone():
@@ -382,9 +316,13 @@ class Database:
         """Keep other processes from creating or setting aside the same files at the same time."""
         fd = -1
         if self.path is not None:
-            with contextlib.suppress(OSError):  # a file system without locks, or one that may only be read
+            try:
                 fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(fd, fcntl.LOCK_EX)
+            except OSError as error:
+                # Else it is a file system without locks, or one that may only be read.
+                if (full := no_handle_left(error)) is not None:
+                    raise full from error
         try:
             yield
         finally:
@@ -402,14 +340,16 @@ class Database:
         except sqlite3.DatabaseError as error:
             if self.path is None:
                 raise
-            if _is_damage(error):
+            if is_damage(error):
                 self.close()
-                identity = _damaged(self.identity_path)
-                self._set_aside(identity=identity, facts=not identity or _damaged(self.path))
+                identity = is_damaged(self.identity_path)
+                self._set_aside(identity=identity, facts=not identity or is_damaged(self.path))
                 self._touch()
                 self._create(self.connection())
             elif isinstance(error, sqlite3.OperationalError):
-                self._fall_back(str(error))
+                if may_pass(error):
+                    raise unavailable(error, "the index", BUSY_SECONDS) from error
+                self._fall_back(reason(error))
             else:
                 raise
         files = (self.path, self.identity_path)
@@ -533,26 +473,6 @@ def _stamp(connection: sqlite3.Connection, schema: str) -> tuple[int, int]:
     return application, connection.execute(f"PRAGMA {schema}.user_version").fetchone()[0]
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _is_damage(error: Exception) -> bool:
-    if not isinstance(error, sqlite3.DatabaseError):
-        return False
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return (
-        code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
-        or str(error).startswith(("no such table", "no such column", "Could not decode"))
-    )
-
-
-def _is_unwritable(error: Exception) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
-
-
 def _is_cut_short(path: Path | None) -> bool:
     """Whether a file that is in use, for its log lies beside it, has lost even its header.
 
@@ -565,17 +485,3 @@ def _is_cut_short(path: Path | None) -> bool:
         return path.with_name(path.name + "-wal").exists() and path.stat().st_size < _HEADER
     except OSError:
         return False
-
-
-def _damaged(path: Path | None) -> bool:
-    """Whether a file is there and not a sound SQLite file."""
-    if path is None or not path.exists():
-        return False
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)
-        with contextlib.closing(connection):
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
-    except sqlite3.OperationalError as error:
-        return not _is_busy(error)
-    except sqlite3.DatabaseError:
-        return True

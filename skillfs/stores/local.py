@@ -28,6 +28,7 @@ from skillfs.errors import (
     NotFoundError,
     StoreUnavailableError,
     UnreadableError,
+    no_handle_left,
     quoted,
 )
 from skillfs.stores.base import FileState, FolderHandle, Handle, Listed, unsettled
@@ -50,8 +51,6 @@ _PSEUDO = frozenset(
         *("devpts", "configfs", "bpf", "pstore", "efivarfs", "mqueue"),
     )
 )
-
-_NO_HANDLE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 _FINE_GRANULE_NS = 20_000_000
 _COARSE_GRANULE_NS = 2_000_000_000
@@ -161,11 +160,8 @@ class LocalStore(LocalWriting):
         try:
             return self._opener.stat(self._fds[place.root], place.path)
         except OSError as error:
-            if error.errno in _NO_HANDLE_LEFT:
-                # Nothing is missing: what is there cannot be looked at.
-                raise StoreUnavailableError(
-                    "too many files are open in this process; close some and try again"
-                ) from error
+            if (full := no_handle_left(error)) is not None:
+                raise full from error
             return None
 
     def is_regular(self, place: Place) -> bool | None:
@@ -235,6 +231,8 @@ class LocalStore(LocalWriting):
                 roots.append((path, _device_and_inode(os.fstat(fds[-1]))))
             except OSError as error:
                 self._retired.extend(fds)
+                if (full := no_handle_left(error)) is not None:
+                    raise full from error
                 if isinstance(error, PermissionError):
                     raise UnreadableError("the store's root folder may not be read by this user") from error
                 raise StoreUnavailableError("the store's root folder cannot be opened; try again") from error
@@ -431,7 +429,14 @@ def _real_root(given: str, argument: str) -> str:
                 f"{argument} {quoted(given)} is not a local folder, and no other stores are supported so far"
             )
         given = rest
-    path = os.path.realpath(os.path.expanduser(given))
+    try:
+        path = os.path.realpath(os.path.expanduser(given))
+    except OSError as error:
+        # Only a relative path asks for the working folder.
+        raise NotFoundError(
+            f"the {argument} folder {quoted(given)} is relative, and the working folder is not there any "
+            "more; change to another, or pass an absolute path"
+        ) from error
     try:
         st = os.stat(path)
     except PermissionError as error:

@@ -621,6 +621,16 @@ def test_a_fault_of_ours_is_not_taken_for_a_finding(
     assert "ZeroDivisionError" in done.err
 
 
+def test_what_the_system_refuses_is_one_line(
+    run: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(SkillFileSystem, "problems", lambda self: (tmp_path / "none").read_text())
+    done = run("check")
+    assert done.code == 2
+    assert re.fullmatch(r"skillfs: unavailable: [^\n]*No such file[^\n]*\n", done.err)
+    assert str(tmp_path) not in done.err
+
+
 # -- pipes, signals, locales -------------------------------------------------------------------------------
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +109,35 @@ def test_what_names_a_store(values: list[str], found: object) -> None:
     assert named_stores(values) == found
     if isinstance(found, dict):
         assert list(named_stores(values)) == list(found)  # in this order
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("1", "would be read as an id"),
+        ("2dfd4627-a391-5597-bf5b-924f0550c2c5", "would be read as an id, a UUID"),
+        ("v1.2", 'holds "/", ":" or "."'),
+        ("a:b", 'holds "/", ":" or "."'),
+        ("a/b", 'holds "/"'),
+        ("a\u202eb", "holds a character that does not show"),
+        ("a\u200b", "holds a character that does not show"),
+        ("..", '".."'),
+    ],
+)
+def test_a_name_that_is_none_is_told_where_a_store_follows(
+    run: Callable[..., Done], stores: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    done = run("-s", f"{name}={stores}/t", "skills")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith("skillfs: invalid_argument: the mount name")
+    assert says in done.err
+    assert str(stores) not in done.err
+    assert run("-s", f"mine={stores}/m", "-s", f"{name}={stores}/t", "skills").err == done.err
+    monkeypatch.setenv("SKILLFS_STORE", f"{name}={stores}/t")
+    assert run("skills").err == done.err
+    monkeypatch.chdir(stores)
+    (stores / f"{name}=t").mkdir(parents=True)
+    assert run("-s", f"{name}=t", "index").code == 0  # a folder of that name is one
 
 
 @pytest.mark.parametrize(
@@ -313,6 +344,51 @@ def test_what_is_no_folder_is_left_out_with_a_note(
             "skillfs: warning: ~/.cursor/skills cannot be read (Permission denied), and is left out",
         ]
     (home / ".cursor/skills").chmod(0o755)
+
+
+def test_a_project_that_may_not_be_searched(project: Path, home: Path, run: Callable[..., Done]) -> None:
+    write(home, {".agents/skills/a/SKILL.md": skill_md("a")})
+    for shut in (project / "src/deep", project / "src", project):
+        shut.chmod(0o600)
+        try:
+            with bound_by_permissions():
+                done = run("find", "SKILL.md")
+        finally:
+            shut.chmod(0o755)
+        assert (done.code, done.out, done.err) == (0, "home-agents/a/SKILL.md\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["-s", "x", "skills"], 2, 'not_found: the store folder "x" is relative'),
+        (["-s", ".", "skills"], 2, 'not_found: the store folder "." is relative'),
+        (["-s", "file://x", "skills"], 2, 'not_found: the store folder "x" is relative'),
+        (["-s", "a=x", "skills"], 2, 'not_found: mount "a": the store folder "x" is relative'),
+        (["-s", "{home}", "--follow", "x", "skills"], 2, 'not_found: the follow folder "x" is relative'),
+        (["-s", "{home}", "--index", "x", "skills"], 2, 'invalid_argument: index "x" is relative'),
+        (["-s", "x", "init"], 2, 'not_found: the store folder "x" is relative'),
+        (["skills"], 0, None),
+        (["-s", "{home}/.agents/skills", "skills"], 0, None),
+    ],
+)
+def test_a_working_folder_that_is_gone(
+    tmp_path: Path, home: Path, arguments: list[str], code: int, says: str | None
+) -> None:
+    write(home, {".agents/skills/a/SKILL.md": skill_md("a")})
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    start = "import os, sys; os.rmdir(os.getcwd()); from skillfs.faces.cli import main; sys.exit(main())"
+    filled = [argument.replace("{home}", str(home)) for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, "-c", start, *filled], cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    if says is None:
+        assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+    else:
+        assert done.stderr.startswith(f"skillfs: {says}")
+        assert done.stderr.count("\n") == 1
 
 
 def test_none_at_all_says_what_to_pass(project: Path, home: Path, run: Callable[..., Done]) -> None:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -27,6 +25,7 @@ from skillfs.index.database import Database, IndexWarning
 from skillfs.index.schema import APPLICATION_ID
 from skillfs.sync.engine import Engine
 from tests.conftest import skill_md, write
+from tests.limits import no_files_left
 from tests.sync.harness import NAMESPACE, check, make_engine, rows, shown, uuids
 
 Results: TypeAlias = "Queue[tuple[dict[str, bytes], int, list[str]]]"
@@ -222,6 +221,7 @@ def test_file_as_parent(root: Path, tmp_path: Path) -> None:
     with pytest.warns(IndexWarning, match="in memory") as caught:
         engine = make_engine(root, tmp_path / "file" / "index.sqlite")
     assert len(caught) == 1
+    assert str(tmp_path) not in str(caught[0].message)
     engine.sync()
     check(engine, root)
     assert engine.database.in_memory
@@ -295,28 +295,82 @@ def test_what_may_pass_is_no_reason_to_leave_the_disk(root: Path, index: Path) -
         except BaseException as error:
             failures.append(error)
 
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
     thread = threading.Thread(target=read)
     thread.start()
     thread.join()
     assert failures == []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 200), limits[1]))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
+    with no_files_left():
         thread = threading.Thread(target=read)
         thread.start()
         thread.join()
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [type(error) for error in failures] == [StoreUnavailableError]
+    assert "too many files are open" in str(failures[0])
     assert not engine.database.in_memory
     engine.sync()
     check(engine, root)
+
+
+@pytest.mark.parametrize("spare", range(6))
+def test_too_many_open_files_are_no_reason_to_begin_in_memory(index: Path, spare: int) -> None:
+    Database(index).close()
+    with no_files_left(spare), pytest.raises(StoreUnavailableError, match="too many files are open"):
+        Database(index)
+    assert not [file.name for file in index.parent.iterdir() if "damaged" in file.name]
+    with no_files_left(8):
+        assert not Database(index).in_memory
+
+
+def test_an_index_in_use_is_no_reason_to_begin_in_memory(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "BUSY_SECONDS", 0.1)
+    index.parent.mkdir(mode=0o700)
+    other = sqlite3.connect(index, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreUnavailableError, match="another process has been writing the index"):
+        Database(index)
+    other.close()
+    assert not Database(index).in_memory
+
+
+SHUT = """
+import os, sys, threading
+from pathlib import Path
+from tests.sync.harness import *
+import skillfs.core.plainyaml
+root, index = Path(sys.argv[1]), Path(sys.argv[2])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+engine = make_engine(root, index)
+engine.sync()
+index.parent.chmod(0)
+def read():
+    try:
+        engine.query(lambda: engine.catalog.by_path(("s0",)))
+    except OSError as error:
+        print(type(error).__name__, error)
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+"""
+
+
+def test_what_fails_is_told_without_a_path(shared_folder: Path) -> None:
+    root, index = shared_folder / "store", shared_folder / "data" / "index.sqlite"
+    write(root, skills(2))
+    index.parent.mkdir()
+    os.chown(index.parent, 65534, 65534)
+    done = subprocess.run(
+        [sys.executable, "-c", SHUT, root, index],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith(
+        "StoreUnavailableError the index cannot be used now: its file cannot be opened"
+    )
+    assert str(shared_folder) not in done.stdout + done.stderr
 
 
 def test_nothing_written_is_nothing_committed(index: Path) -> None:

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from skillfs.errors import StoreUnavailableError
 from skillfs.index import revisions
 from skillfs.index.revisions import Revisions, Vector
+from tests.limits import no_files_left
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -114,3 +117,67 @@ def test_where_nothing_can_be_written_numbers_are_in_memory(tmp_path: Path) -> N
 def test_the_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     Revisions(tmp_path / "own" / "numbers.sqlite").number(lambda: (1,))
     assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o700
+
+
+def test_a_file_that_is_in_use_is_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for long, and what was given before stays known."""
+    assert revisions.BUSY_SECONDS <= 10
+    monkeypatch.setattr(revisions, "BUSY_SECONDS", 0.1)
+    path = tmp_path / "numbers.sqlite"
+    numbers = Revisions(path)
+    first = numbers.number(lambda: (1,))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    for call in (lambda: numbers.number(lambda: (2,)), lambda: numbers.vector(first)):
+        with pytest.raises(StoreUnavailableError, match=r"another process .* try again"):
+            call()
+    other.execute("ROLLBACK")
+    other.close()
+    assert numbers.vector(first) == (1,)
+    assert numbers.number(lambda: (2,)) == first + 1
+    assert Revisions(path).vector(first + 1) == (2,)
+
+
+def full_at(statement: str) -> Callable[[revisions._File, str], None]:
+    """Makes the disk full for one statement: SQLite counts the pages it may have itself."""
+    run = revisions._File.run
+
+    def run_on_a_full_disk(self: revisions._File, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        if sql.startswith(statement):
+            run(self, "PRAGMA max_page_count=1")
+            run(self, "CREATE TABLE more (something TEXT)")
+        return run(self, sql, *parameters)
+
+    return run_on_a_full_disk  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("statement", ["INSERT", "DELETE", "COMMIT"])
+def test_on_a_full_disk_numbers_go_on_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    path = tmp_path / "numbers.sqlite"
+    first = Revisions(path).number(lambda: (1,))
+    numbers = Revisions(path)
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(revisions._File, "run", full_at(statement))
+        second = numbers.number(lambda: asked.append(None) or (2,))  # type: ignore[func-returns-value]
+    assert asked == [None]
+    assert second > first
+    assert [numbers.vector(first), numbers.vector(second)] == [(1,), (2,)]
+    assert numbers.number(lambda: (2,)) == second
+    assert numbers.number(lambda: (3,)) == second + 1
+    # Who holds one of these numbers elsewhere is told to read everything anew, not what another number means.
+    elsewhere = Revisions(path)
+    assert elsewhere.number(lambda: (4,)) == first + 1
+    assert elsewhere.vector(second) is None
+
+
+def test_too_many_open_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.sqlite"
+    numbers = Revisions(path)
+    first = numbers.number(lambda: (1,))
+    with no_files_left(), pytest.raises(StoreUnavailableError, match="too many files are open"):
+        numbers.number(lambda: (2,))
+    assert numbers.vector(first) == (1,)
+    assert numbers.number(lambda: (2,)) == first + 1
