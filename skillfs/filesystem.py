@@ -131,7 +131,7 @@ class SkillFileSystem(FsspecFace):
             self._open_table(store, index is not None, base_paths, ignore, follow, max_age, on_progress)
             return
         where = None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
-        self._engine = open_engine(
+        self._engine, look = open_engine(
             where,
             fs=fs,
             target_options=target_options,
@@ -141,7 +141,7 @@ class SkillFileSystem(FsspecFace):
             follow=follow,
         )
         self.max_age = max_age_of(self._engine, max_age)
-        self._engine.sync(on_progress=on_progress)
+        self._engine.sync(on_progress=on_progress, look=look)
         self._lookup = Lookup(self._engine, base_paths, self.max_age)
         self._reader = Reader(self._lookup)
         self._strip_roots()

@@ -246,6 +246,14 @@ class FsspecFace(FsspecWriting, ChainedFileSystem):  # type: ignore[misc]  # fss
         reader, asked, access = self._reading(path)
         return reader.bytes(asked, start, end, access)
 
+    def head(self, path: str, size: int = 1024) -> bytes:
+        """The first bytes of a file, and no others are asked for."""
+        return self.cat_file(path, 0, max(0, size))
+
+    def tail(self, path: str, size: int = 1024) -> bytes:
+        """The last bytes of a file, and no others are asked for."""
+        return self.cat_file(path, -size) if size > 0 else b""
+
     def cat_ranges(
         self,
         paths: list[str],
@@ -311,12 +319,16 @@ class FsspecFace(FsspecWriting, ChainedFileSystem):  # type: ignore[misc]  # fss
         Raises:
             IsFolderError: The path names a folder.
             UnreadableError: The file has never been readable.
+            StoreUnavailableError: It has to be read, and the store does not answer.
         """
         name, row, _ = self._at(path)
         if row.kind != RowKind.FILE:
             raise IsFolderError(
                 f"{quoted(printable_path(name))} names a folder, and only files have a checksum"
             )
+        if row.content is None and self._is_remote():
+            reader, asked, access = self._reading(path)
+            return reader.checksum(asked, access)
         if row.content is None:
             raise UnreadableError(
                 f"{quoted(printable_path(name))} may not be read by this user; mend its permissions"

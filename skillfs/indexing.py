@@ -15,8 +15,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -29,6 +27,7 @@ from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
 from skillfs.stores.base import FileState, Handle, StaleFile, Store
 from skillfs.stores.local import LocalStore
+from skillfs.stores.workers import Workers
 from skillfs.sync.engine import Engine
 
 __all__ = ["index_all", "serve"]
@@ -49,9 +48,6 @@ HELPED_BYTES = 256 << 20
 Threads save a tenth."""
 
 SMALL_FILE = 1 << 20
-
-MOST_READERS = 16
-"""How many files of a remote store are read at the same time."""
 
 _LACKING = (
     "FROM entry e LEFT JOIN text t ON t.key=e.key LEFT JOIN sha256 s ON s.key=e.key "
@@ -254,8 +250,8 @@ def _measured(
 
 def _measure_all(store: Store, batch: list[_Task]) -> list[_Found]:
     if store.remote:
-        with ThreadPoolExecutor(MOST_READERS, "skillfs-readers") as pool:
-            found = pool.map(partial(_measure_one, store), range(len(batch)), batch)
+        with Workers() as workers:
+            found = workers.map(lambda item: _measure_one(store, *item), list(enumerate(batch)))
             return [one for one in found if one is not None]
     return [
         one for number, task in enumerate(batch) if (one := _measure_one(store, number, task)) is not None

@@ -186,7 +186,7 @@ def open_mounts(
             options.setdefault("store_id", None)
             store = options.pop("store", None)
             where = store if options.get("fs") is not None else store_argument(store, None, None)
-            engine = open_engine(where, **options)
+            engine, look = open_engine(where, **options)
             _check_new(name, engine, mounts)
             most = 0
 
@@ -196,7 +196,7 @@ def open_mounts(
                 assert on_progress is not None
                 on_progress(read + count)  # noqa: B023  # called before the next turn
 
-            engine.sync(on_progress=None if on_progress is None else report)
+            engine.sync(on_progress=None if on_progress is None else report, look=look)
             read += most
             age = max_age_of(engine, max_age)
         mounts.append(_mount(name, engine, None, age))

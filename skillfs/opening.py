@@ -33,7 +33,7 @@ from skillfs.index.journal import Journal
 from skillfs.stores.base import Store
 from skillfs.stores.local import LocalStore
 from skillfs.stores.remote import RemoteStore
-from skillfs.sync.engine import Engine
+from skillfs.sync.engine import Engine, Mark
 from skillfs.sync.scan import SKILL_MD
 
 __all__ = [
@@ -89,7 +89,7 @@ def open_engine(
     store_id: str | None,
     ignore: Sequence[str],
     follow: Sequence[str | os.PathLike[str]],
-) -> Engine:
+) -> tuple[Engine, tuple[Mark, Store] | None]:
     """The engine for a store and an index: the one that is open in this process already, or a new one.
 
     Args:
@@ -101,6 +101,9 @@ def open_engine(
         ignore: Patterns beside the built-in ones.
         follow: See `open_store`.
 
+    Returns:
+        The engine; and of a remote store what it showed just now, which its first `sync` is to begin with.
+
     Raises:
         InvalidArgumentError: An argument is malformed.
         SkillFSError: As for `open_store`.
@@ -108,9 +111,14 @@ def open_engine(
     rules = IgnoreRules(ignore)
     opened = open_store(store, fs=fs, target_options=target_options, follow=follow)
     path = _index_path(opened, index, rules)
-    look, revision = None, 0
+    look = None
+    marks: dict[Engine | None, Mark] = {}
     if isinstance(opened, RemoteStore):
-        revision = _revision_of(path)
+        with _lock:
+            own = (os.getpid(), opened.url, opened.account, str(path))
+            shared = [engine for key, engine in _engines.items() if key[: len(own)] == own]
+        marks = {engine: engine.mark() for engine in shared}
+        marks[None] = Mark(0, _revision_of(path))
         look = opened.look()
         if store_id is None and not look.exists(Place(0, STORE_FILE)):
             namespace = _derived_id(opened)  # the listing says that it has none of its own
@@ -124,9 +132,7 @@ def open_engine(
         if engine is None:
             engine = Engine(opened, Database(path), Namespace(namespace), rules, opened.title)
             _engines[key] = engine
-    if look is not None:
-        engine.offer(look, revision)
-    return engine
+    return engine, None if look is None else (marks.get(engine, marks[None]), look)
 
 
 def _revision_of(path: Path | None) -> int:

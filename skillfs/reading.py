@@ -205,13 +205,27 @@ class Reader:
         return self.with_handle(asked, access, keep, close=False)
 
     def details(self, asked: Asked, access: Access) -> tuple[FileState, str, TextFacts]:
-        """State, MD5 and text facts of a file, all from one opening of it; computed where not known."""
+        """State, MD5 and text facts of a file, all from one opening of it; computed where not known.
+
+        What is known of a file of a remote store is as of the last listing, like all that is listed.
+        """
+        if self._remote:
+            row = self._lookup.file(asked, access)
+            facts = self._known_facts(row)
+            if facts is not None:
+                state = FileState(row.signature, -1 if row.size is None else row.size, row.modified)
+                return state, facts.md5.hex(), facts.text
 
         def read(row: Row, handle: Handle) -> tuple[FileState, str, TextFacts]:
             facts = self._facts(row, handle)
             return handle.state, facts.md5.hex(), facts.text
 
         return self.with_handle(asked, access, read)
+
+    def checksum(self, asked: Asked, access: Access) -> int:
+        """The XXH3-128 of a file, by reading it."""
+        digest = self.with_handle(asked, access, lambda row, handle: xxh3_of_blocks(handle.blocks()))
+        return int.from_bytes(digest, "big")
 
     def many(self, read: Callable[[A], T], items: list[A]) -> list[T]:
         """What reading makes of each of many things, in their order; of a remote store several at a time.
@@ -269,8 +283,11 @@ class Reader:
                     return result
             except StaleFile:
                 self._engine.look_again(row.path.rpartition("/")[0])
-            except (_Retry, ChangedError) as error:
-                if isinstance(error, ChangedError) and handle.unchanged():
+            except _Retry:
+                pass
+            except ChangedError:
+                # Of the version that was compared it is true; whether that is the one that is there, not yet.
+                if self._is_the_same(row, handle, asked):
                     raise
             except SkillFSError:
                 raise
@@ -284,6 +301,18 @@ class Reader:
             f"{quoted(asked.shown)} changes faster than it can be read; try again when it is at rest"
         )
 
+    def _is_the_same(self, row: Row, handle: Handle, asked: Asked) -> bool:
+        """Whether an open file is still the one that it was; where it is not, the index looks again."""
+        try:
+            return handle.unchanged()
+        except StaleFile:
+            self._engine.look_again(row.path.rpartition("/")[0])
+            return False
+        except SkillFSError:
+            raise
+        except OSError as error:
+            raise _open_error(error, asked) from error
+
     def _facts(self, row: Row, handle: Handle) -> _Facts:
         """MD5 and text facts of an open file: known for its signature, or computed from the same handle."""
         signature = handle.state.signature
@@ -293,22 +322,31 @@ class Reader:
                 # Too young to be read by, but the row can be found by its MD5, and keeps it once settled.
                 self._engine.keep_text_facts(row, content, facts.md5, facts.text)
             return facts
-        cached = self._cache.get((row.key, signature))
+        known = self._known_facts(row)
+        if known is not None:
+            return known
+        facts, content = _compute(handle)
+        if not handle.unchanged():
+            raise _Retry
+        self._engine.keep_text_facts(row, content, facts.md5, facts.text)
+        return self._cached(row, facts)
+
+    def _known_facts(self, row: Row) -> _Facts | None:
+        """What is known of the file that has a row's signature; None when it has not been read."""
+        cached = self._cache.get((row.key, row.signature))
         if cached is not None:
             return cached
         pending = self._engine.text_facts(row)
         if pending is not None:
-            facts = _Facts(*pending)
-        elif row.text is not None and row.text.md5 is not None:
-            facts = self._stored(row)
-        else:
-            facts, content = _compute(handle)
-            if not handle.unchanged():
-                raise _Retry
-            self._engine.keep_text_facts(row, content, facts.md5, facts.text)
+            return self._cached(row, _Facts(*pending))
+        if row.text is not None and row.text.md5 is not None:
+            return self._cached(row, self._stored(row))
+        return None
+
+    def _cached(self, row: Row, facts: _Facts) -> _Facts:
         if len(self._cache) >= MOST_CACHED_FACTS:
             self._cache.clear()
-        self._cache[row.key, signature] = facts
+        self._cache[row.key, row.signature] = facts
         return facts
 
     def _stored(self, row: Row) -> _Facts:

@@ -56,13 +56,14 @@ A = ["a/SKILL.md", "a/empty", "a/odd [1]/*.md", "a/refs/deep/y.md", "a/refs/x.md
 # -- every method --------------------------------------------------------------------------------------------
 
 OWN = {
+    "head", "tail",
     "info", "exists", "lexists", "isdir", "isfile", "ls", "find", "cat_file", "cat_ranges", "open", "created",
     "modified", "ukey", "checksum", "fsid", "invalidate_cache", "sign", "walk",
 }  # fmt: skip
 DERIVED = {
     # from the methods above, which fsspec's own versions of these call
-    "cat", "disk_usage", "download", "du", "expand_path", "get", "get_file", "get_mapper", "glob", "head",
-    "listdir", "read_block", "read_bytes", "read_text", "size", "sizes", "stat", "tail", "tree",
+    "cat", "disk_usage", "download", "du", "expand_path", "get", "get_file", "get_mapper", "glob",
+    "listdir", "read_block", "read_bytes", "read_text", "size", "sizes", "stat", "tree",
     # about instances, not files
     "clear_instance_cache", "current", "from_dict", "from_json", "mirror_sync_methods", "to_dict", "to_json",
     "unstrip_protocol",

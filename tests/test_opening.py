@@ -33,7 +33,7 @@ def store(root: Path) -> Path:
 
 def engine(store: object, **options: object) -> Engine:
     given = {"index": ":memory:", "store_id": None, "ignore": (), "follow": (), **options}
-    return open_engine(str(store), **given)  # type: ignore[arg-type]
+    return open_engine(str(store), **given)[0]  # type: ignore[arg-type]
 
 
 # -- identity ------------------------------------------------------------------------------------------------

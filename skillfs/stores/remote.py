@@ -251,6 +251,8 @@ class RemoteHandle:
             return b""
         if self._start is not None and end <= len(self._start):
             return self._start[offset:end]
+        if self._start and offset < len(self._start):
+            return self._start[offset:] + self._source.get(self._key, len(self._start), end, self.state)
         data = self._source.get(self._key, offset, end, self.state)
         self._met = True
         if offset == 0 and len(data) <= KEPT:

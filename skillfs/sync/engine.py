@@ -30,12 +30,13 @@ from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.index.rows import IndexDamage, Row, RowKind
 from skillfs.stores.base import StaleFile, Store
+from skillfs.sync.aliases import links_into
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
 from skillfs.sync.reconcile import parent_of, parents_of
 from skillfs.sync.scan import Scanner
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Mark"]
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ CHECK_COST = 10.0
 
 MOST_CHECKED = 10_000
 """How many folders are remembered as checked."""
+
+_TOO_FAST = "the store changes faster than it can be looked at; try again"
 
 MOST_LOOKS = 4
 """How often a listing is taken anew when the store, or this process, changes something meanwhile."""
@@ -66,6 +69,27 @@ class _PendingFacts(NamedTuple):
     content: bytes
     md5: bytes
     text: TextFacts
+
+
+class Mark(NamedTuple):
+    """A moment in the life of an index.
+
+    Attributes:
+        epoch: How often this process has taken something in.
+        revision: That of the index.
+    """
+
+    epoch: int
+    revision: int
+
+
+class _Prepared(NamedTuple):
+    """What is different in a look at a remote store, and the stamp of the index that it is different from."""
+
+    stamp: int | None
+    dirty: set[str]
+    scanner: Scanner
+    gathered: Gathered | None
 
 
 class Engine:
@@ -93,7 +117,8 @@ class Engine:
         self.namespace = namespace
         self.ignore = ignore
         self.title = title
-        self._view = json.dumps([str(namespace.uuid), store.url, ignore.extra, store.followed])
+        account = [store.account] if store.account else []
+        self._view = json.dumps([str(namespace.uuid), store.url, ignore.extra, store.followed, *account])
         self._is_own = False
         self._own_stamp: int | None = None
         self._lock = threading.RLock()
@@ -101,7 +126,6 @@ class Engine:
         self.checked_at: float | None = None
         self.check_error: str | None = None
         self._epoch = 0
-        self._offered: tuple[int, int, Store] | None = None
         self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
         self._pending: dict[int, _PendingFacts] = {}
@@ -149,20 +173,31 @@ class Engine:
                 self.sync(path)
             except Exception as error:
                 _log.warning("a check of the store failed: %s", error)
-                self.check_error = str(error)
+                self.check_error = error.message if isinstance(error, SkillFSError) else type(error).__name__
                 self._checked[path] = (time.monotonic(), 0.0)
             finally:
                 self._checking.release()
 
         if self._checking.acquire(blocking=False):
-            threading.Thread(target=check, name="skillfs-check", daemon=True).start()
+            try:
+                threading.Thread(target=check, name="skillfs-check", daemon=True).start()
+            except BaseException:
+                self._checking.release()
+                raise
 
-    def sync(self, path: str = "", *, on_progress: Callable[[int], None] | None = None) -> None:
+    def sync(
+        self,
+        path: str = "",
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        look: tuple[Mark, Store] | None = None,
+    ) -> None:
         """Bring the index in step with a folder and all below it.
 
         Args:
             path: Store path; the whole store by default.
             on_progress: Called now and then with the number of entries read, during a first opening.
+            look: What a remote store showed just now, to begin with, and the moment before that.
 
         Raises:
             StoreUnavailableError: The root is not there, or another process holds the index too long.
@@ -170,7 +205,7 @@ class Engine:
         """
         self._notice_fork()
         if self.store.remote:
-            self._sync_remote(path, on_progress)
+            self._sync_remote(path, on_progress, look)
             return
         with self._lock:
             started = time.monotonic()
@@ -185,53 +220,130 @@ class Engine:
         if not path:
             self.checked_at, self.check_error = started, None
 
-    def offer(self, look: Store, revision: int) -> None:
-        """Hand over a look at the whole store that was taken just now, for the next sync to begin with.
+    def mark(self) -> Mark:
+        """The moment before a look at the store: what is taken in after it is newer than the look."""
+        return Mark(self._epoch, self.query(self.journal.revision))
 
-        Args:
-            look: What the store shows.
-            revision: That of the index before the look.
-        """
-        self._offered = (self._epoch, revision, look)
-
-    def _sync_remote(self, path: str, on_progress: Callable[[int], None] | None) -> None:
-        """As `sync`. The listing is taken without holding anybody up; an overtaken one is taken anew."""
+    def _sync_remote(
+        self,
+        path: str,
+        on_progress: Callable[[int], None] | None = None,
+        look: tuple[Mark, Store] | None = None,
+    ) -> None:
+        """As `sync`. Nobody is held up while the store is asked; a look that was overtaken is taken anew."""
         path = self.query(lambda: self._known_folder(path))
-        for attempt in range(1, MOST_LOOKS + 1):
+        for _ in range(MOST_LOOKS):
             started = time.monotonic()
-            offered, self._offered = self._offered, None
-            if offered is not None and not path:
-                epoch, revision, look = offered
+            if look is not None and not path:
+                (mark, store), look = look, None
             else:
-                epoch, revision = self._epoch, self.query(self.journal.revision)
-                look = self.store.look((path,))
-            duration = time.monotonic() - started
-            # Another process that goes on and on keeps nobody from looking.
-            since = revision if attempt < MOST_LOOKS else None
-            with self._lock:
-                self._notice_replacement()
-                if epoch != self._epoch:
-                    if attempt < MOST_LOOKS:
-                        continue
-                    look = self.store.look((path,))
-                if path and not look.exists(Place(0, path)):
+                mark = self.mark()
+                store = self.store.look((path,))
+                if path and not store.exists(Place(0, path)):
                     path = ""
-                    continue
-                self._epoch += 1
-                try:
-                    self._recovering(lambda: self._sync(path, look, on_progress, since))  # noqa: B023  # called at once
-                except StaleFile:
-                    path = self.query(lambda: self._known_folder(path))  # noqa: B023  # called at once
-                    continue
-                self._remember_check(path, started, duration)
+                    store = self.store.look()
+            duration = time.monotonic() - started
+            with contextlib.suppress(StaleFile):
+                prepared = self.query(lambda: self._prepare(path, store))  # noqa: B023  # called at once
+                with self._lock:
+                    self._notice_replacement()
+                    if mark.epoch != self._epoch:
+                        continue
+                    self._recovering(
+                        lambda: self._take_look(path, store, prepared, mark, on_progress)  # noqa: B023  # likewise
+                    )
+                    self._epoch += 1
+                    self._remember_check(path, started, duration)
+                    return
+            path = self.query(lambda: self._known_folder(path))  # noqa: B023  # likewise
+        with self._lock:
+            self._notice_replacement()
+            self._epoch += 1
+            started = time.monotonic()
+            self._recovering(self._look_alone)
+            self._remember_check("", started, time.monotonic() - started)
+
+    def _prepare(self, path: str, look: Store) -> _Prepared | None:
+        """What a look shows to be different from the index; None where there is no index so far.
+
+        Raises:
+            StaleFile: The look is overtaken by another folder, file or row.
+        """
+        if not self._is_built():
+            return None
+        scope = self._scope(path)
+        if path and (scope is None or scope.path != path):
+            raise StaleFile
+        stamp = self.catalog.stamp()
+        try:
+            dirty = find_dirty(look, self.catalog, scope)
+            scanner = Scanner(look, self.ignore)
+            gathered = gather(look, self.catalog, scanner, dirty) if dirty else None
+        except _MAYBE_DAMAGE_IN_SYNC as error:
+            if isinstance(error, SkillFSError) or self.catalog.stamp() == stamp:
+                raise
+            raise StaleFile from error  # rows that changed meanwhile
+        return _Prepared(stamp, dirty, scanner, gathered)
+
+    def _take_look(
+        self,
+        path: str,
+        look: Store,
+        prepared: _Prepared | None,
+        mark: Mark,
+        on_progress: Callable[[int], None] | None,
+    ) -> None:
+        """Commit what was prepared, unless another process has taken something in since the mark."""
+        if prepared is None:
+            if self._is_built():
+                raise StaleFile
+            self._build(self.store.look() if path else look, on_progress)
+            return
+        if prepared.gathered is None:
+            return
+        with self.database.write() as connection:
+            self._is_built()
+            if self.journal.revision() != mark.revision:
+                raise StaleFile
+            scanner, gathered = prepared.scanner, prepared.gathered
+            if self.catalog.stamp() != prepared.stamp:
+                scanner = Scanner(look, self.ignore)
+                gathered = gather(look, self.catalog, scanner, prepared.dirty)
+            identities = Identities(connection, self.namespace, time.time())
+            apply(connection, look, self.catalog, scanner, gathered, identities, self.title)
+
+    def _look_alone(self) -> None:
+        """Look at a remote store while nobody else can take anything in: what always comes to an end.
+
+        Raises:
+            StoreUnavailableError: The store itself changes all the time.
+        """
+        if not self._is_built():
+            self._begin_whole()
+            return
+        for _ in range(MOST_LOOKS):
+            with contextlib.suppress(StaleFile), self.database.write() as connection:
+                look = self.store.look()
+                scanner = Scanner(look, self.ignore)
+                gathered = gather(look, self.catalog, scanner, find_dirty(look, self.catalog))
+                identities = Identities(connection, self.namespace, time.time())
+                apply(connection, look, self.catalog, scanner, gathered, identities, self.title)
                 return
-        raise StoreUnavailableError("the store changes faster than it can be looked at; try again")
+        raise StoreUnavailableError(_TOO_FAST)
+
+    def _begin_whole(self) -> None:
+        """Look at all of the store as if for the first time, or once more."""
+        for _ in range(MOST_LOOKS):
+            with contextlib.suppress(StaleFile):
+                self._sync("", self.store.look(), None)
+                return
+        raise StoreUnavailableError(_TOO_FAST)
 
     def look_again(self, folder: str) -> None:
         """List one folder again, because a reader found it different from what the index says."""
         self._notice_fork()
         if self.store.remote:
-            self._sync_remote(folder, None)
+            self._sync_remote(folder)
             return
         with self._lock:
             self._notice_replacement()
@@ -249,15 +361,23 @@ class Engine:
         with self._lock:
             self._notice_replacement()
             self._epoch += 1
-            self._recovering(lambda: self._take_in(set(paths), moves or {}))
+            for _ in range(MOST_LOOKS):
+                # A new SKILL.md of somebody else can be gone again between the look and its reading.
+                with contextlib.suppress(StaleFile):
+                    self._recovering(lambda: self._take_in(set(paths), moves or {}))
+                    return
+            raise StoreUnavailableError(_TOO_FAST)
 
     def _take_in(self, paths: set[str], moves: Mapping[str, str]) -> None:
         if not self._is_built():
-            self._build(self.store.look(), None)
+            self._begin_whole()
             return
         told = paths.union(moves, moves.values())
         # A folder itself too: it may have taken the place of one that is known.
         known = {self._known_folder(where) for path in told for where in (path, parent_of(path))}
+        if not self.store.remote:
+            # What a link leads to is another thing now, or is there at last.
+            known |= links_into(self.store, self.catalog, told)
         while True:
             look = self.store.look(known)
             # Where no folder is empty, one whose last file went away is gone as well.
@@ -283,28 +403,15 @@ class Engine:
         elif not self._apply({folder}, self.store, sure=False):
             self._apply_everywhere({folder})
 
-    def _sync(
-        self,
-        path: str,
-        look: Store,
-        on_progress: Callable[[int], None] | None,
-        since: int | None = None,
-    ) -> float:
-        """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew.
-
-        Raises:
-            StaleFile: The look is overtaken: the index has another revision by now, or another folder.
-        """
+    def _sync(self, path: str, look: Store, on_progress: Callable[[int], None] | None) -> float:
+        """As `sync`; returns the seconds that looking for differences took, 0 where all was read anew."""
         if not self._is_built():
             self._build(self.store.look() if path else look, on_progress)
             return 0.0
         started = time.monotonic()
-        scope = self._scope(path)
-        if self.store.remote and path and (scope is None or scope.path != path):
-            raise StaleFile  # what was looked at is not what the index knows any more
-        dirty = find_dirty(look, self.catalog, scope)
+        dirty = find_dirty(look, self.catalog, self._scope(path))
         duration = time.monotonic() - started
-        if dirty and not self._apply(dirty, look, sure=self.store.remote, since=since):
+        if dirty and not self._apply(dirty, look, sure=self.store.remote):
             self._apply_everywhere(dirty)
         return duration
 
@@ -349,8 +456,8 @@ class Engine:
             return True
         if self._is_own:
             raise InvalidArgumentError(
-                "another filesystem keeps this index with another ignore, follow or store_id; "
-                "give each its own index"
+                "another filesystem keeps this index with another ignore, follow, store_id, endpoint or "
+                "credential; give each its own index"
             )
         return False
 
@@ -371,7 +478,6 @@ class Engine:
         sure: bool,
         told: Collection[str] = (),
         moves: Mapping[str, str] | None = None,
-        since: int | None = None,
     ) -> bool:
         """Reconcile these folders, in one transaction.
 
@@ -381,31 +487,16 @@ class Engine:
             sure: Whether the whole store was looked at again after something had been missed or met anew.
             told: Paths at and below which it is known what happened, so that nothing there makes unsure.
             moves: New path to old path of what is known to have been moved.
-            since: The revision of the index before the look, where another one makes the look worthless.
 
         Returns:
             False, with nothing done, when something left one of them or may have come from another, and that
             is not sure: only all differences together tell a move from a removal and a birth, and what is
             moved during a look at the store may be seen in both places or in none.
         """
-        stamp = None
-        scanner, gathered = Scanner(look, self.ignore), Gathered()
-        if self.store.remote:
-            # No writer is kept waiting for what is asked of the store, unless one comes in between.
-            stamp = self.catalog.stamp()
-            try:
-                gathered = gather(look, self.catalog, scanner, dirty)
-            except _MAYBE_DAMAGE_IN_SYNC as error:
-                if isinstance(error, SkillFSError):
-                    raise
-                stamp = None  # rows that change under its hands look the same
         with self.database.write() as connection:
             self._is_built()
-            if since is not None and self.journal.revision() != since:
-                raise StaleFile  # what another process took in meanwhile is newer than this look
-            if stamp is None or self.catalog.stamp() != stamp:
-                scanner = Scanner(look, self.ignore)
-                gathered = gather(look, self.catalog, scanner, dirty)
+            scanner = Scanner(look, self.ignore)
+            gathered = gather(look, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):
                 return False
             identities = Identities(connection, self.namespace, time.time())
@@ -477,7 +568,7 @@ class Engine:
             return
         with self._lock:
             if self._is_lost:
-                self._recovering(lambda: self._sync("", self.store.look(), None))
+                self._recovering(self._begin_whole)
                 self._is_lost = False
 
     def _recovering(self, work: Callable[[], T]) -> T:
@@ -489,7 +580,7 @@ class Engine:
             return self.database.recovering(lambda: self._rebuilt(work), error)
 
     def _rebuilt(self, work: Callable[[], T]) -> T:
-        self._sync("", self.store.look(), None)
+        self._begin_whole()
         return work()
 
     def query(self, work: Callable[[], T]) -> T:

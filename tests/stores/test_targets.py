@@ -516,6 +516,6 @@ def test_roots_of_any_name_in_archives(tmp_path: Path, root: str) -> None:
 
 def test_one_engine_for_a_store_and_its_index(place: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"store_id": None, "ignore": (), "follow": (), "index": tmp_path / "index"}
-    one = open_engine(f"memory:/{place}", **given)
-    assert open_engine(f"dir://::memory:/{place}", **given) is one
+    one, _ = open_engine(f"memory:/{place}", **given)
+    assert open_engine(f"dir://::memory:/{place}", **given)[0] is one
     assert isinstance(one.store, RemoteStore)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from skillfs import NotFoundError, SkillFileSystem
+from skillfs import ChangedError, InvalidArgumentError, NotFoundError, SkillFileSystem, UnreadableError
 from tests.conftest import skill_md
-from tests.servers.faults import FaultyS3, Hook
+from tests.servers.faults import ACCESS_DENIED, FaultyS3, Hook
 from tests.servers.s3 import KEY, SECRET, Bucket
 
 FILES = {
@@ -220,7 +220,7 @@ def test_an_older_listing_takes_nothing_from_another_process(
 
         def after(self, answer: Any) -> Any:
             other = subprocess.run(
-                [sys.executable, "-c", OTHER, f"{seeded.url}/p", str(index), seeded.server.endpoint],
+                [sys.executable, "-c", OTHER, f"{seeded.url}/p", str(index), faulty.endpoint],
                 check=False,
                 timeout=60,
             )
@@ -240,3 +240,103 @@ options = {{"key": {KEY!r}, "secret": {SECRET!r}, "endpoint_url": endpoint}}
 fs = SkillFileSystem(url, index=index, target_options=options, writable=True)
 fs.pipe_file("a/theirs.md", b"theirs")
 """
+
+
+def test_a_failed_opening_leaves_no_old_look_behind(seeded: Bucket) -> None:
+    fs = opened(seeded, index=None)
+    with pytest.raises(InvalidArgumentError):
+        opened(seeded, index=None, max_age="bad")
+    seeded.put("p/a/new.md", "new\n")
+    fs.sync()
+    assert fs.exists("a/new.md")
+
+
+@pytest.mark.parametrize("read", ["get_content", "get_lines"])
+@pytest.mark.parametrize("end", ["changed", "gone", "closed"])
+def test_a_version_that_is_expected_and_is_another_by_now(
+    seeded: Bucket, faulty: FaultyS3, read: str, end: str
+) -> None:
+    fs = opened(seeded, faulty)
+    first = fs.get_content("a/x.md").hash
+    seeded.put("p/a/x.md", "two\n")
+    fs.get_content("a/x.md")
+    errors: dict[str, type[Exception]] = {
+        "changed": ChangedError,
+        "gone": NotFoundError,
+        "closed": UnreadableError,
+    }
+    if end == "changed":
+        seeded.put("p/a/x.md", "three\n")
+    elif end == "gone":
+        seeded.delete("p/a/x.md")
+    else:
+        faulty.add(ACCESS_DENIED, "GetObject")
+    with pytest.raises(errors[end]):
+        getattr(fs, read)("a/x.md", expect_hash=first)
+
+
+def test_a_skill_md_that_goes_while_something_is_written(seeded: Bucket, faulty: FaultyS3) -> None:
+    fs = opened(seeded, faulty, writable=True)
+    seeded.put("p/a/n/SKILL.md", skill_md("n"))
+    faulty.add(Hook(lambda _: seeded.delete("p/a/n/SKILL.md")), "GetObject", key="*n/SKILL.md", times=1)
+    fs.pipe_file("a/w.md", b"w")
+    assert fs.exists("a/w.md")
+    assert not fs.exists("a/n")
+
+
+def test_nobody_waits_for_the_heads_of_a_check(seeded: Bucket, faulty: FaultyS3) -> None:
+    fs = opened(seeded, faulty, max_age=0.05, writable=True)
+    time.sleep(0.1)
+    seeded.put("p/b/SKILL.md", skill_md("b", "Another."))
+    seeded.put("p/a/x.md", "two\n")
+    asked, go = threading.Event(), threading.Event()
+
+    def wait(_: object) -> None:
+        asked.set()
+        go.wait(20)
+
+    faulty.add(Hook(wait), "GetObject", key="*b/SKILL.md", times=1)
+    fs.skills()
+    assert asked.wait(20)
+    assert fs.get_content("a/x.md").text == "two\n"
+    fs.pipe_file("a/w.md", b"w")
+    assert fs.cat_file("a/w.md") == b"w"
+    go.set()
+    wait_until(lambda: fs.skill("b").description == "Another.")
+    assert fs.exists("a/w.md")
+
+
+def test_looking_at_details_once_more_costs_nothing(seeded: Bucket) -> None:
+    fs = opened(seeded)
+    first = fs.skill_tree("/", details=True).to_dict()
+    with seeded.server.recorded() as requests:
+        assert fs.skill_tree("/", details=True).to_dict() == first
+    assert requests == []
+
+
+def test_no_more_bytes_than_are_asked_for(bucket: Bucket) -> None:
+    large = b"0123456789abcdef" * (256 << 10)
+    bucket.seed({"p/a/SKILL.md": skill_md("a"), "p/a/large.bin": large})
+    fs = opened(bucket)
+    for work, most in (
+        (lambda: fs.head("a/large.bin", 10), 10),
+        (lambda: fs.tail("a/large.bin", 10), 10),
+        (lambda: fs.open("a/large.bin").read(), len(large)),
+        (lambda: fs.checksum("a/large.bin"), len(large)),
+    ):
+        with bucket.server.recorded() as requests:
+            work()
+        assert requests.sent <= most
+    assert fs.head("a/large.bin", 10) == large[:10]
+    assert fs.tail("a/large.bin", 10) == large[-10:]
+    assert fs.tail("a/large.bin", 0) == b""
+
+
+def test_an_index_belongs_to_one_endpoint_and_credential(
+    seeded: Bucket, faulty: FaultyS3, tmp_path: Path
+) -> None:
+    index = tmp_path / "index.sqlite"
+    one = opened(seeded, index=index)
+    opened(seeded, faulty, index=index)
+    with pytest.raises(InvalidArgumentError, match="endpoint"):
+        one.sync()
