@@ -1,7 +1,9 @@
 """The methods of fsspec that write, over `Writer`.
 
 What goes where in a bulk call is worked out by fsspec itself, as for every filesystem. All is checked before
-anything is written, a `SKILL.md` is written before what lies in its skill, and each call is one batch.
+anything is written, a `SKILL.md` is written before what lies in its skill, and each call is one batch. One
+that fails in its middle all the same, as when the disk is full, leaves what it has done so far, each file
+whole, and the index knows of it.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem
-from fsspec.transaction import Transaction
 
 from skillfs.errors import InvalidArgumentError, NotFoundError, ReadOnlyError, not_found, quoted
 from skillfs.lookup import Asked
-from skillfs.writing.bulk import local_blocks, markers_first, pairs_of, path_text, plan_all
-from skillfs.writing.files import CompressedFile, WrittenFile, WrittenText, write_all
+from skillfs.writing.bulk import check_local, local_blocks, markers_first, pairs_of, path_text, plan_all
+from skillfs.writing.crossing import move_across
+from skillfs.writing.files import CompressedFile, WrittenFile, WrittenText, text_options, write_all
+from skillfs.writing.transaction import WritingTransaction
 from skillfs.writing.writer import Batch, Writer, is_marker
 
 __all__ = ["FsspecWriting"]
@@ -43,35 +46,13 @@ def _writes(method: Method) -> Method:
     return cast(Method, checked)
 
 
-class _Transaction(Transaction):  # type: ignore[misc]  # fsspec is not typed
-    """Files that take their places together, when the transaction ends."""
-
-    fs: Any
-
-    def complete(self, commit: bool = True) -> None:
-        """Commit all files, or discard them; after a failure, those that were not committed yet."""
-        fs, files = self.fs, list(self.files)
-        if fs is None:
-            return
-        self.files.clear()
-        try:
-            if commit:
-                fs._commit_all([file for file in files if not file.discarded])
-        finally:
-            for file in files:
-                file.discard()
-            fs._intrans = False
-            fs._transaction = None
-            self.fs = None
-
-
 class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not typed
     """What fsspec expects of a filesystem that can be written to.
 
     Whoever derives from it says whether it can (`_writable`), and who writes at a path (`_writer`).
     """
 
-    transaction_type: ClassVar[type[Transaction]] = _Transaction
+    transaction_type: ClassVar[type[WritingTransaction]] = WritingTransaction
     _writable: bool = False
     _transaction: Any
 
@@ -83,6 +64,11 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
             NotFoundError: It leads into no store.
         """
         raise NotImplementedError
+
+    @property
+    def _defers(self) -> bool:
+        """Whether what this thread writes waits for the end of a transaction."""
+        return bool(self._intrans and self._transaction is not None and self._transaction.defers)
 
     def _require_writable(self) -> None:
         if not self._writable:
@@ -109,9 +95,10 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
     ) -> Any:
         """Open a file; see `fsspec.AbstractFileSystem.open`.
 
-        A file that is written takes its place when it is closed, whole, with the folders it needs. When it is
-        closed because of an exception, or never, nothing of it stays. Text is UTF-8 unless another encoding
-        is named.
+        A file that is written takes its place when it is closed, whole. The folders it needs are made when it
+        is opened, and can be seen in a skill from then on. When it is closed because of an exception, or
+        never, neither it nor they stay; when the process is killed, empty folders do. Text is UTF-8 unless
+        another encoding is named.
 
         Args:
             path: The file.
@@ -122,19 +109,18 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
 
         Raises:
             ReadOnlyError: It would write, and the filesystem is read-only.
-            InvalidArgumentError: The mode is unknown, or would write in place; or as for `pipe_file`.
+            InvalidArgumentError: The mode is unknown, or would write in place, or an argument is; or as for
+                `pipe_file`.
         """
         if isinstance(mode, str) and "r" in mode and not set(mode) - set("rbt"):
             return super().open(path, mode, *args, compression=compression, **kwargs)
         kind = self._kind_of(mode)
-        file: Any = self._open(path, kind + "b", autocommit=kwargs.pop("autocommit", not self._intrans))
+        text = None if "b" in mode else text_options(kwargs)
+        file: Any = self._open(path, kind + "b", autocommit=kwargs.pop("autocommit", not self._defers))
         try:
             if compression is not None:
                 file = CompressedFile(file, compression, os.fspath(path))
-            if "b" in mode:
-                return file
-            text = {name: kwargs[name] for name in ("errors", "newline") if name in kwargs}
-            return WrittenText(file, encoding=kwargs.get("encoding") or "utf-8", **text)
+            return file if text is None else WrittenText(file, **text)
         except BaseException:
             file.discard()
             raise
@@ -151,7 +137,8 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
         # Refused now rather than at the end; what the transaction holds already counts as written.
         waiting = [f.asked for f in self.transaction.files if f.writer is writer and not f.discarded]
         with writer.batch() as batch:
-            batch.plan([asked, *filter(is_marker, waiting)], exclusive=kind == "x")
+            batch.expect(filter(is_marker, waiting))
+            batch.plan([asked], exclusive=kind == "x")
         file = WrittenFile(writer, asked, kind, None)
         self.transaction.files.append(file)
         return file
@@ -190,7 +177,7 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
         """
         exclusive = _is_exclusive(mode)
         data = _bytes_of(value)
-        if self._intrans:
+        if self._defers:
             with self._open(path, "xb" if exclusive else "wb", autocommit=False) as file:
                 file.write(data)
             return
@@ -200,13 +187,16 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
 
     @_writes
     def pipe(self, path: Any, value: Any = None, **kwargs: Any) -> None:
-        """Write one file, or all of a mapping of path to bytes; see `pipe_file`."""
+        """Write one file, or all of a mapping of path to bytes; see `pipe_file`.
+
+        All is checked first: where one of them may not be written, none is.
+        """
         if not isinstance(path, dict):
             self.pipe_file(path, value, **kwargs)
             return
         exclusive = _is_exclusive(kwargs.get("mode", "overwrite"))
         values = {name: _bytes_of(data) for name, data in path.items()}
-        if self._intrans:
+        if self._defers:
             for name in markers_first(values, str):
                 self.pipe_file(name, values[name], **kwargs)
             return
@@ -241,7 +231,7 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
     @_writes
     def touch(self, path: Any, truncate: bool = True, **kwargs: Any) -> None:
         """Make a file empty, be it there or not; without `truncate` one that is there only becomes new."""
-        if self._intrans and (truncate or not self.exists(path)):
+        if self._defers and (truncate or not self.exists(path)):
             self._open(path, "wb", autocommit=False).close()
             return
         with self._batches() as batch_for:
@@ -279,8 +269,10 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
     upload = put
 
     def _put(self, pairs: Sequence[tuple[str, Any]], callback: Any, exclusive: bool, *, bulk: bool) -> None:
-        if self._intrans:
+        if self._defers:
             files = [(local, path) for local, path in pairs if not os.path.isdir(local)]
+            for local, _ in files:
+                check_local(local)
             for local, path in markers_first(files, lambda item: str(item[1])):
                 with self._open(path, "xb" if exclusive else "wb", autocommit=False) as file:
                     for block in local_blocks(local):
@@ -293,6 +285,9 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
                 [(batch, asked) for _, batch, asked, is_folder in items if is_folder],
                 exclusive=exclusive,
             )
+            for local, _, _, is_folder in items:
+                if not is_folder:
+                    check_local(local)
             ordered = markers_first(items, lambda item: item[2])
             if bulk:
                 callback.set_size(len(ordered))
@@ -324,8 +319,8 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
     ) -> None:
         """Copy files, with `recursive` whole folders; see `fsspec.AbstractFileSystem.copy`.
 
-        All is checked first: where one of them may not be written, none is. What a link to a folder leads to
-        is not copied.
+        All is checked first: where one of them may not be written, none is. Of a link what it leads to is
+        copied, once: a link to a folder behind another is refused.
 
         Args:
             path1: What to copy: a path, a pattern, or a list of either.
@@ -373,7 +368,8 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
         """Move a file, or a folder with all it holds; ids and UUIDs stay the same.
 
         As with a local filesystem, onto a folder it goes into that folder, and a file onto a file replaces
-        it. Between two mounted stores it is a copy and a removal, and makes new entries.
+        it. Between two mounted stores it is a copy of all and then a removal of what was copied, and makes
+        new entries; what is left out by its name stays, and links cannot go along.
 
         Args:
             path1: What to move; no pattern.
@@ -389,9 +385,8 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
             to_batch, asked = batch_for(path2)
             if from_batch is to_batch:
                 from_batch.move(source, asked)
-                return
-        self.copy(path1, path2, recursive=True, on_error="raise")
-        self.rm(path1, recursive=True)
+            else:
+                move_across(from_batch, source, to_batch, asked)
 
     move = rename = mv
 
@@ -487,7 +482,9 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
     def transaction(self) -> Any:
         """A context in which files that are written take their places together, at its end.
 
-        When it ends by an exception, none does. Only files wait: folders, copies, moves and removals do not.
+        When it ends by an exception, or with a file that was not closed, none does. Only files wait: folders,
+        copies, moves and removals do not. It is of the thread that began it: what another thread writes
+        meanwhile takes its place at once. There is one at a time.
         """
         self._require_writable()
         if self._transaction is None:
@@ -501,8 +498,14 @@ class FsspecWriting(AbstractFileSystem):  # type: ignore[misc]  # fsspec is not 
 
     @_writes
     def start_transaction(self) -> Any:
-        """Begin a transaction without a context; `end_transaction` ends it."""
-        return AbstractFileSystem.start_transaction(self)
+        """Begin a transaction without a context; `end_transaction` ends it.
+
+        Raises:
+            InvalidArgumentError: One is under way.
+        """
+        transaction = self.transaction
+        transaction.start()
+        return transaction
 
     @_writes
     def end_transaction(self) -> None:

@@ -5,6 +5,7 @@ import errno
 import gc
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -20,7 +21,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from skillfs import SkillFileSystem
 from skillfs.core.refs import PathRef
-from skillfs.errors import InvalidArgumentError, NotFoundError, ReadOnlyError, SkillFSError
+from skillfs.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    ReadOnlyError,
+    SkillFSError,
+    StoreUnavailableError,
+)
 from skillfs.lookup import Asked
 from skillfs.mounts import Mount
 from skillfs.sync.engine import Engine
@@ -360,7 +367,7 @@ def test_touch(fs: SkillFileSystem, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["new/SKILL.md", "deep/er/new/SKILL.md", "group/c/SKILL.md", "plain/SKILL.md"]
+    "path", ["new/SKILL.md", "deep/er/new/SKILL.md", "group/c/SKILL.md", "plain/new/SKILL.md"]
 )
 @pytest.mark.parametrize("way", ["pipe_file", "open wt", "transaction"])
 def test_a_skill_md_makes_a_skill(fs: SkillFileSystem, root: Path, path: str, way: str) -> None:
@@ -801,6 +808,7 @@ def test_what_was_done_before_a_failure_is_in_the_index(
     fs: SkillFileSystem, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source / "new/zz.md").symlink_to("nowhere")
+    monkeypatch.setattr("skillfs.fsspec_writing.check_local", lambda local: None)  # as if it went away since
     assert code_of(lambda: fs.put(str(source / "new"), "a/put", recursive=True)) == "not_found"
     assert fs.exists("a/put/docs/x.md")
     in_step(fs, root)
@@ -1240,7 +1248,7 @@ def test_folders_without_permission(fs: SkillFileSystem, root: Path) -> None:
 
 
 def test_a_store_that_cannot_be_written_to() -> None:
-    looking = SimpleNamespace(engine=SimpleNamespace(store=object()))
+    looking = SimpleNamespace(engine=SimpleNamespace(store=SimpleNamespace(writable=False)))
     with pytest.raises(ReadOnlyError):
         Writer(looking)  # type: ignore[arg-type]  # stands for a store that is only read
 
@@ -1320,6 +1328,542 @@ def test_mappers_write(fs: SkillFileSystem, root: Path) -> None:
     del mapper["k/1"]  # type: ignore[attr-defined]
     assert list(mapper) == []
     in_step(fs, root)
+
+
+# -- what nobody sees stays so -----------------------------------------------------------------------------
+
+HIDDEN = {
+    "hid/secret.txt": "secret",
+    "hid/d/e.txt": "e",
+    "group/notes.txt": "hidden",
+    "k/.git/config": "left out",
+}
+
+
+@pytest.fixture
+def hiding(root: Path) -> SkillFileSystem:
+    write(root, {**SKILLS, **HIDDEN, "cradle/deep/.env": "S=1"})
+    (root / "void").mkdir()
+    (root / "void2/inner").mkdir(parents=True)
+    (root / "hlink").symlink_to("hid")
+    (root / "hlink.txt").symlink_to("top.md")
+    (root / "wait").mkdir()
+    (root / "wait/SKILL.md").symlink_to("nowhere")
+    os.mkfifo(root / "hfifo")
+    return open_writable(root, max_age=0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("hid/SKILL.md", "SKILL.md", "group/SKILL.md", "plain/SKILL.md", "void2/SKILL.md", "wait/SKILL.md"),
+        *("cradle/SKILL.md", "top.md/SKILL.md", "hlink/SKILL.md", "hfifo/SKILL.md", "top.md/deep/SKILL.md"),
+    ],
+)
+def test_no_skill_is_made_around_what_is_hidden(hiding: SkillFileSystem, root: Path, path: str) -> None:
+    fs, before = hiding, everything(root)
+    with pytest.raises(InvalidArgumentError, match=f'no skill can be made at "{path}"; choose a new folder'):
+        fs.pipe_file(path, b"")
+    fs.pipe_file("lone/SKILL.md", b"")
+    calls: list[Callable[[], object]] = [
+        *(lambda way=way: way(fs, path, b"") for way in WAYS.values()),
+        lambda: fs.cp_file("a/SKILL.md", path),
+        lambda: fs.mv("lone/SKILL.md", path),
+        lambda: fs.pipe({path: b"", f"{path[:-8]}more.md": b""}),
+        lambda: fs.put_file(__file__, path),
+    ]
+    for number, call in enumerate(calls):
+        assert code_of(call) == "invalid_argument", number
+    fs.rm("lone", recursive=True)
+    assert everything(root) == before
+    confined = open_writable(root, base_paths=["/", "group/b"])
+    with pytest.raises(NotFoundError) as read:
+        confined.info(path)
+    for way in WAYS.values():
+        with pytest.raises(NotFoundError) as caught:
+            way(confined, path, b"")
+        assert str(caught.value) == str(read.value)
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("path", ["void", "k", "cradle/deep"])
+def test_a_skill_can_be_made_where_nothing_is_or_what_stays_hidden(
+    hiding: SkillFileSystem, root: Path, path: str
+) -> None:
+    hiding.pipe_file(f"{path}/SKILL.md", b"")
+    assert hiding.find(path) == [f"{path}/SKILL.md"]
+    in_step(hiding, root)
+
+
+def test_a_folder_that_only_leads_to_skills_can_become_one(fs: SkillFileSystem, root: Path) -> None:
+    fs.pipe_file("deep/er/s/SKILL.md", b"")
+    fs.pipe_file("deep/SKILL.md", b"")
+    assert fs.isdir("deep/er")
+    in_step(fs, root)
+
+
+@pytest.mark.parametrize("target", ["hid", "void2", "plain", "top.md", "hlink", "hfifo", "k", "wait"])
+def test_no_skill_is_moved_onto_what_is_hidden(hiding: SkillFileSystem, root: Path, target: str) -> None:
+    before = everything(root)
+    with pytest.raises(
+        InvalidArgumentError, match=f'no skill can be made at "{target}"; choose a new folder'
+    ):
+        hiding.mv("a", target)
+    assert code_of(lambda: hiding.mv("a", f"{target}/")) == "invalid_argument"
+    assert everything(root) == before
+    hiding.mv("a", "void")
+    assert hiding.isfile("void/x.md")
+    in_step(hiding, root)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("hid", "hid/secret.txt", "hid/nothing", "hid/secret.txt/n", "top.md", "top.md/n", "void", "void/n"),
+        *(
+            "hlink",
+            "hlink/n",
+            "hlink.txt",
+            "hlink.txt/n",
+            "hfifo",
+            "hfifo/n",
+            "group/notes.txt/n",
+            "hid/d/e.txt",
+        ),
+    ],
+)
+def test_what_is_hidden_is_as_if_it_were_missing(hiding: SkillFileSystem, root: Path, path: str) -> None:
+    fs, before = hiding, everything(root)
+    missing = "/".join(
+        "missing" if number == 0 and part != "group" else part for number, part in enumerate(path.split("/"))
+    )
+    if path.startswith("group/"):
+        missing = path.replace("notes.txt", "missing")
+    calls: list[Callable[[str], object]] = [
+        *(lambda p, way=way: way(fs, p, b"") for way in WAYS.values()),
+        fs.mkdir, fs.makedirs, fs.touch, fs.rm, fs.rm_file, fs.rmdir,
+        lambda p: fs.mkdir(p, create_parents=False),
+        lambda p: fs.mv("a/x.md", p), lambda p: fs.mv("a/docs", p), lambda p: fs.mv(p, "a/y"),
+        lambda p: fs.cp("a/x.md", p), lambda p: fs.cp_file("a/docs", p), lambda p: fs.put_file(__file__, p),
+    ]  # fmt: skip
+    for number, call in enumerate(calls):
+        said = []
+        for one in (path, missing):
+            with pytest.raises(SkillFSError) as caught:
+                call(one)
+            said.append((type(caught.value), str(caught.value).replace(one, "…")))
+        assert said[0] == said[1], number
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("path", ["a/SKILL.md", "a/new/SKILL.md", "a/docs/SKILL.md/deep", "a/new/SKILL.md/d"])
+def test_no_folder_is_made_that_bears_the_name_of_a_skill_md(
+    fs: SkillFileSystem, root: Path, path: str
+) -> None:
+    before = everything(root)
+    for call in (
+        lambda: fs.mkdir(path),
+        lambda: fs.makedirs(path),
+        lambda: fs.mv("a/inner", path),
+        lambda: fs.pipe_file(f"{path}/x.md", b""),
+        lambda: fs.cp("a/inner", path, recursive=True),
+    ):
+        assert code_of(call) in ("invalid_argument", "is_file")
+    assert everything(root) == before
+
+
+# -- what happens between opening and closing --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["a/new.md", "a/docs/y.md", "a/fresh/deep/new.md", "a/inner/new.md"])
+@pytest.mark.parametrize("loss", ["rm", "others remove", "mv", "mv and anew", "marker", "others move"])
+def test_a_file_whose_skill_is_gone_is_gone_too(
+    fs: SkillFileSystem, root: Path, path: str, loss: str
+) -> None:
+    file = fs.open(path, "wb")
+    file.write(b"late")
+    if loss == "rm":
+        fs.rm("a", recursive=True)
+    elif loss == "others remove":
+        for name in ("SKILL.md", "inner/SKILL.md"):
+            (root / "a" / name).unlink()
+    elif loss == "others move":
+        (root / "a").rename(root / "b")
+        write(root, {"a/SKILL.md": skill_md("a"), "a/docs/y.md": "y", "a/inner/SKILL.md": skill_md("a")})
+    elif loss == "marker":
+        (root / "a/SKILL.md").rename(root / "a/S.md")
+        (root / "a/inner/SKILL.md").rename(root / "a/inner/S.md")
+    else:
+        fs.mv("a", "b")
+        if loss == "mv and anew":
+            fs.pipe({"a/SKILL.md": b"", "a/docs/y.md": b"y", "a/inner/SKILL.md": b""})
+    with pytest.raises(SkillFSError, match="changed meanwhile; look again and try again"):
+        file.close()
+    assert file.closed
+    assert b"late" not in everything(root).values()
+    assert not list(root.rglob("*~"))
+    if loss == "rm":
+        assert not (root / "a").exists()
+    fs.sync()
+    in_step(fs, root)
+
+
+def test_a_file_that_another_skill_takes_over_lands_there(fs: SkillFileSystem, root: Path) -> None:
+    with fs.open("a/inner/new.md", "wb") as file:
+        file.write(b"new")
+        fs.rm("a/inner/SKILL.md")
+    assert fs.cat_file("a/inner/new.md") == b"new"
+    in_step(fs, root)
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_forked_child_does_not_finish_a_file_of_its_parent(
+    fs: SkillFileSystem, root: Path, transaction: bool
+) -> None:
+    if transaction:
+        fs.start_transaction()
+    file = fs.open("a/fresh/new.md", "wb")
+    file.write(b"parent's")
+    child = os.fork()
+    if child == 0:
+        codes = []
+        for call in (lambda: file.write(b"child's"), file.close):
+            try:
+                call()
+            except InvalidArgumentError:
+                codes.append(1)
+        os._exit(0 if codes == [1, 1] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not (root / "a/fresh/new.md").exists()
+    file.close()
+    if transaction:
+        fs.end_transaction()
+    assert fs.cat_file("a/fresh/new.md") == b"parent's"
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({"encoding": "none-such"}, "w"),
+        ({"encoding": "rot13"}, "w"),
+        ({"encoding": 5}, "w"),
+        ({"errors": "none-such"}, "a"),
+        ({"errors": 5}, "w"),
+        ({"newline": "z"}, "x"),
+        ({"newline": 5}, "w"),
+    ],
+)
+@pytest.mark.parametrize("transaction", [False, True])
+def test_how_text_is_written_is_checked_first(
+    fs: SkillFileSystem, root: Path, options: dict[str, Any], mode: str, transaction: bool
+) -> None:
+    before = everything(root)
+    with fs.transaction if transaction else contextlib.nullcontext():
+        assert code_of(lambda: fs.open("a/new/n.md", mode, **options)) == "invalid_argument"
+        gc.collect()
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize(("mode", "data"), OPENED)
+def test_open_files_are_not_pickled(fs: SkillFileSystem, mode: str, data: Any) -> None:
+    mode, *compression = mode.split()
+    with fs.open("a/n.md", mode, compression=compression[0] if compression else None) as file:
+        file.write(data)
+        with pytest.raises(TypeError, match="open for writing cannot be pickled; close it first"):
+            pickle.dumps(file)
+
+
+# -- what a killed writer leaves ---------------------------------------------------------------------------
+
+_KILLED = """
+import os, signal, sys
+from tests.writable import open_writable
+fs = open_writable(sys.argv[1])
+file = fs.open("a/docs/late/big.md", "wb")
+file.write(b"half")
+other = fs.open("a/docs/big.md", "wb")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def killed(fs: SkillFileSystem, root: Path) -> SkillFileSystem:
+    subprocess.run([sys.executable, "-c", _KILLED, str(root)], cwd=Path(__file__).parents[1], check=False)
+    assert len(list(root.rglob(".skillfs-*~"))) == 2
+    return fs
+
+
+def test_what_a_killed_writer_leaves_goes_with_the_folder(killed: SkillFileSystem, root: Path) -> None:
+    killed.rmdir("a/docs/late")
+    assert not (root / "a/docs/late").exists()
+    killed.rm("a/docs", recursive=True)
+    assert not (root / "a/docs").exists()
+    in_step(killed, root)
+
+
+def test_what_a_killed_writer_leaves_goes_at_the_next_write(killed: SkillFileSystem, root: Path) -> None:
+    with killed.open("a/docs/mine.md", "wb") as mine:
+        mine.write(b"mine")
+        assert len(list((root / "a/docs").glob(".skillfs-*~"))) == 1
+        killed.pipe_file("a/docs/z.md", b"z")  # sweeps, and not what is being written
+        assert len(list((root / "a/docs").glob(".skillfs-*~"))) == 1
+    assert killed.cat_file("a/docs/mine.md") == b"mine"
+    assert not list((root / "a/docs").glob(".skillfs-*~"))
+
+
+def test_temporary_files_are_never_seen(root: Path) -> None:
+    write(root, SKILLS)
+    fs = open_writable(root, ignore=["!*~"], max_age=0)
+    with fs.open("a/n.md", "wb") as file:
+        file.write(b"n")
+        fs.sync()
+        assert not [path for path in fs.find("a") if "~" in path]
+    fs.pipe_file("a/u~", b"u")
+    assert "a/u~" in fs.find("a")
+
+
+# -- links and what they lead to ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", ["../group/b/t.md", "../group/b", "../group/b/new.md", "../new"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda fs: fs.rm("group/b", recursive=True),
+        lambda fs: fs.rm("group/b/t.md"),
+        lambda fs: fs.mv("group/b", "new"),
+        lambda fs: fs.mv("group/b/t.md", "group/b/new.md"),
+        lambda fs: fs.pipe_file("group/b/new.md", b"new"),
+        lambda fs: fs.pipe_file("new/SKILL.md", b"new"),
+        lambda fs: fs.pipe_file("group/b/t.md", b"other"),
+    ],
+)
+def test_links_are_as_true_as_what_they_lead_to(
+    fs: SkillFileSystem, root: Path, link: str, act: Callable[[SkillFileSystem], object]
+) -> None:
+    (root / "a/link").symlink_to(link)
+    time.sleep(0.05)
+    fs.sync()  # what is young is looked at again whatever happens
+    act(fs)
+    in_step(fs, root)
+
+
+def test_a_skill_md_that_is_a_link_is_lost_with_its_file(fs: SkillFileSystem, root: Path) -> None:
+    (root / "a/SKILL.md").unlink()
+    (root / "a/SKILL.md").symlink_to("../group/b/SKILL.md")
+    fs = open_writable(root, max_age=1e9)
+    before = everything(root)
+    for call in (
+        lambda: fs.rm("group/b", recursive=True),
+        lambda: fs.rm(["group/b/t.md", "group/b/SKILL.md"]),
+        lambda: fs.mv("group/b", "b"),
+        lambda: fs.mv("a", "group/a"),
+    ):
+        assert code_of(call) == "invalid_argument"
+    assert everything(root) == before
+    time.sleep(0.05)
+    fs.sync()  # what is young is looked at again whatever happens
+    fs.pipe_file("group/b/SKILL.md", skill_md("other").encode())
+    assert [skill.name for skill in fs.skills()] == ["other", "inner", "other"]
+    in_step(fs, root)
+    fs.mv("a", "moved")
+    assert fs.isfile("moved/x.md")
+    fs.rm(["moved", "group/b"], recursive=True)
+    assert fs.skills() == []
+    in_step(fs, root)
+
+
+def test_a_copy_holds_what_links_lead_to(linked: SkillFileSystem, root: Path) -> None:
+    linked.cp("a", "copied", recursive=True)
+    assert (root / "copied/folder-link/y.md").read_text() == "y"
+    assert not (root / "copied/folder-link").is_symlink()
+    assert (root / "copied/file-link.md").read_text() == "x"
+    in_step(linked, root)
+
+
+@pytest.mark.parametrize(
+    ("link", "target"), [("a/docs/up", ".."), ("a/docs/self", "."), ("a/docs/two", "../inner")]
+)
+def test_links_that_a_copy_does_not_follow(
+    linked: SkillFileSystem, root: Path, link: str, target: str
+) -> None:
+    (root / link).symlink_to(target)
+    before = everything(root)
+    assert code_of(lambda: linked.cp("a", "copied", recursive=True)) == "invalid_argument"
+    assert everything(root) == before
+
+
+def test_touch_leaves_other_names_of_a_file_alone(fs: SkillFileSystem, root: Path) -> None:
+    outside = root.parent / "outside.md"
+    outside.write_text("shared")
+    os.utime(outside, (1, 1))
+    os.link(outside, root / "a/shared.md")
+    uuid = fs.info("a/shared.md")["uuid"]
+    fs.touch("a/shared.md", truncate=False)
+    assert outside.stat().st_mtime == 1
+    assert fs.info("a/shared.md")["mtime"] > 1
+    assert fs.info("a/shared.md")["uuid"] == uuid
+    assert fs.cat_file("a/shared.md") == b"shared"
+    in_step(fs, root)
+
+
+# -- bulk calls --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["a/q", "a/q/r"],
+        ["a/q/r/s", "a/q"],
+        ["n/SKILL.md", "n/d", "n/d/e/f"],
+        ["a/\u00e9.md", "a/e\u0301.md"],
+        ["a/\u00e9/1.md", "a/e\u0301/2.md"],
+        ["n/SKILL.md", "n/\u00e9.md", "n/e\u0301.md"],
+    ],
+)
+@pytest.mark.parametrize("transaction", [False, True])
+def test_what_cannot_lie_together_is_not_written(
+    fs: SkillFileSystem, root: Path, files: list[str], transaction: bool
+) -> None:
+    before = everything(root)
+
+    def act() -> None:
+        with fs.transaction if transaction else contextlib.nullcontext():
+            fs.pipe(dict.fromkeys(files, b"x"))
+
+    assert code_of(act) in ("invalid_argument", "is_file")
+    assert everything(root) == before
+
+
+LOCAL_TROUBLE: dict[str, Callable[[Path], object]] = {
+    "fifo": lambda path: os.mkfifo(path),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "loop": lambda path: path.symlink_to(path.name),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "unreadable": lambda path: (path.write_text("x"), path.chmod(0)),
+}
+
+
+@pytest.mark.parametrize("trouble", LOCAL_TROUBLE)
+@pytest.mark.parametrize("transaction", [False, True])
+def test_what_cannot_be_read_is_not_put(
+    fs: SkillFileSystem, root: Path, source: Path, trouble: str, transaction: bool
+) -> None:
+    LOCAL_TROUBLE[trouble](source / "new/docs/zz")
+    before = everything(root)
+
+    def act() -> None:
+        with fs.transaction if transaction else contextlib.nullcontext():
+            fs.put(str(source / "new"), "a/put", recursive=True)
+
+    with bound_by_permissions(), pytest.raises(SkillFSError, match='the local file "new/docs/zz" ') as caught:
+        act()
+    assert str(source) not in str(caught.value)
+    assert everything(root) == before
+
+
+def test_refusals_of_put_name_the_whole_path(fs: SkillFileSystem, source: Path) -> None:
+    write(source, {"new/docs/.env": "S=1"})
+    with pytest.raises(
+        InvalidArgumentError, match=r'"all/new/docs/\.env" cannot be written: the name "\.env"'
+    ):
+        fs.put(str(source), "all", recursive=True)
+
+
+def test_errors_between_two_places_name_the_right_one(fs: SkillFileSystem, root: Path) -> None:
+    write(root, {"a/closed.md": "c", "a/ro/in.md": "i", "a/rw/in.md": "i"})
+    (root / "a/closed.md").chmod(0)
+    (root / "a/ro").chmod(0o555)
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: fs.cp("a/closed.md", "a/new.md"), r'"a/closed\.md" may not be read'),
+        (lambda: fs.cp("a/x.md", "a/ro/x.md"), r'"a/ro/x\.md" may not be written'),
+        (lambda: fs.mv("a/x.md", "a/ro/x.md"), r'"a/ro/x\.md" may not be written'),
+        (lambda: fs.mv("a/ro/in.md", "a/rw/out.md"), r'"a/ro/in\.md" may not be written'),
+    ]
+    try:
+        with bound_by_permissions():
+            for call, said in cases:
+                with pytest.raises(SkillFSError, match=said):
+                    call()
+    finally:
+        (root / "a/ro").chmod(0o755)
+
+
+# -- one transaction at a time -----------------------------------------------------------------------------
+
+
+def test_a_second_transaction_is_refused_and_the_first_goes_on(fs: SkillFileSystem, root: Path) -> None:
+    with fs.transaction as first:
+        fs.pipe_file("a/1.md", b"1")
+        with pytest.raises(InvalidArgumentError, match="a transaction is under way; end it"), fs.transaction:
+            pass
+        assert code_of(fs.start_transaction) == "invalid_argument"
+        fs.pipe_file("a/2.md", b"2")
+    assert (fs.cat_file("a/1.md"), fs.cat_file("a/2.md")) == (b"1", b"2")
+    assert code_of(first.start) == "invalid_argument"
+    fs.start_transaction()
+    fs.pipe_file("a/3.md", b"3")
+    assert code_of(fs.start_transaction) == "invalid_argument"
+    fs.end_transaction()
+    assert fs.cat_file("a/3.md") == b"3"
+
+
+@pytest.mark.parametrize(("mode", "data"), OPENED)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_transaction_with_an_open_file_writes_nothing(
+    fs: SkillFileSystem, root: Path, mode: str, data: Any, kept: bool
+) -> None:
+    before, held = everything(root), []
+    mode, *compression = mode.split()
+
+    def act() -> None:
+        with fs.transaction:
+            fs.pipe_file("a/whole.md", b"whole")
+            file = fs.open("a/open.md", mode, compression=compression[0] if compression else None)
+            file.write(data)
+            if kept:
+                held.append(file)
+            del file
+            gc.collect()
+
+    with pytest.raises(
+        InvalidArgumentError, match=r'"a/open\.md" was not closed before the transaction ended'
+    ):
+        act()
+    assert everything(root) == before
+    assert not fs._intrans
+    fs.pipe_file("a/after.md", b"after")
+    assert fs.exists("a/after.md")
+
+
+def test_another_thread_does_not_wait_for_a_transaction(fs: SkillFileSystem) -> None:
+    fs.start_transaction()
+    fs.pipe_file("a/mine.md", b"mine")
+    thread = threading.Thread(target=lambda: fs.pipe_file("a/theirs.md", b"theirs"))
+    thread.start()
+    thread.join()
+    assert fs.exists("a/theirs.md")
+    assert not fs.exists("a/mine.md")
+    fs.end_transaction()
+    assert fs.exists("a/mine.md")
+
+
+def test_no_room_for_what_a_transaction_holds(
+    fs: SkillFileSystem, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = everything(root)
+    held = pytest.raises(StoreUnavailableError, match="cannot be held until the transaction ends")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limit[1]))
+        with held, fs.transaction:
+            fs.pipe_file("a/big.md", b"z" * 3_000_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert everything(root) == before
+    assert not fs._intrans
 
 
 # -- mounts ------------------------------------------------------------------------------------------------

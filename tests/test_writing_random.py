@@ -73,7 +73,18 @@ class Model:
 
     def need_file(self, path: str, promised: frozenset[str] = frozenset()) -> None:
         self.need(path and path not in self.folders and self.may_hold(path))
+        self.need_names(above(path))
         self.need(self.enclosed(parent(path), promised) or path.endswith("SKILL.md"))
+        self.need(self.enclosed(parent(path)) or not path.endswith("SKILL.md") or self.clear(parent(path)))
+
+    def need_names(self, folders: list[str]) -> None:
+        """No folder is made with the name of the file that makes a skill."""
+        self.need(all(f in self.folders or f.rpartition("/")[2] != "SKILL.md" for f in folders))
+
+    def clear(self, folder: str) -> bool:
+        """Whether nothing below a folder is out of sight."""
+        seen = {*self.shown_files(), *self.shown_folders()}
+        return all(p in seen for p in (*self.files, *self.folders) if below(p, folder))
 
     def put(self, path: str, data: bytes) -> None:
         self.files[path] = data
@@ -86,6 +97,7 @@ class Model:
     def mkdir(self, path: str) -> None:
         self.need(path not in self.files and path not in self.folders)
         self.need(self.may_hold(path) and self.enclosed(parent(path)))
+        self.need_names([path, *above(path)])
         self.folders.update((path, *above(path)))
 
     def remove(self, path: str) -> None:
@@ -118,6 +130,8 @@ class Model:
             self.need(not (into and to in self.files and to != old))
         else:
             self.need(self.may_hold(to) and to not in self.files)
+            self.need(to == old or to.rpartition("/")[2] != "SKILL.md")
+            self.need_names(above(to))
             if to != old:
                 self.need(not below(to, old))
                 self.need(self.enclosed(parent(to)) or self.is_skill(old))
@@ -157,6 +171,7 @@ class Model:
             self.need_file(path, promised)
         for folder in made:
             self.need(folder not in self.files and self.may_hold(folder))
+            self.need_names([folder, *above(folder)])
             leads = any(p == folder or below(p, folder) for p in promised)
             self.need(folder in folders or self.enclosed(folder, promised) or leads)
         self.folders.update(made)

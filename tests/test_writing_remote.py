@@ -111,6 +111,37 @@ def test_what_is_outside_stays_as_it_is(fs: SkillFileSystem) -> None:
     assert backing.look().state(_place("free.txt")).size == len(FILES["free.txt"])  # type: ignore[union-attr]
 
 
+def test_no_skill_is_made_around_what_is_hidden(fs: SkillFileSystem) -> None:
+    store: Any = fs._engine.store
+    sink = store.create(_place("hid/deep/secret.txt"))
+    sink.write(b"secret")
+    sink.commit()
+    for attempt in (
+        lambda: fs.pipe_file("SKILL.md", b""),
+        lambda: fs.pipe_file("hid/SKILL.md", b""),
+        lambda: fs.pipe({"hid/x.md": b"", "hid/SKILL.md": b""}),
+        lambda: fs.cp_file("a/SKILL.md", "hid/deep/SKILL.md"),
+        lambda: fs.mv("a", "hid"),
+        lambda: fs.mv("b/SKILL.md", "hid/SKILL.md"),
+    ):
+        with pytest.raises(ValueError, match=r"no skill can be made at .*; choose a new folder"):
+            attempt()
+    assert fs.find("hid") == []
+    assert fs.exists("a/x.md")
+    fs.mv("a", "hid/deep/a")
+    assert sorted(fs.find("hid")) == ["hid/deep/a/SKILL.md", "hid/deep/a/refs/y.md", "hid/deep/a/x.md"]
+    same_as_new(fs)
+
+
+def test_a_file_whose_skill_is_gone_is_not_written(fs: SkillFileSystem) -> None:
+    file = fs.open("a/new.md", "wb")
+    file.write(b"late")
+    fs.rm("a", recursive=True)
+    with pytest.raises(OSError, match="changed meanwhile"):
+        file.close()
+    assert not fs._engine.store.look().exists(_place("a/new.md"))
+
+
 def _place(path: str) -> Any:
     from skillfs.core.model import Place
 

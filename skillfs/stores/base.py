@@ -12,11 +12,13 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from skillfs.core.model import Place
+from skillfs.errors import StoreUnavailableError
 
 __all__ = [
     "FileState",
     "FolderHandle",
     "Handle",
+    "KeyRefusedError",
     "Listed",
     "Sink",
     "StaleFile",
@@ -29,6 +31,10 @@ __all__ = [
 
 class StaleFile(Exception):
     """A file is another than the one that was to be read. Never reaches a caller."""
+
+
+class KeyRefusedError(StoreUnavailableError):
+    """A remote store answers, but does not hand out this one file, such as one that is archived."""
 
 
 class FileState(NamedTuple):

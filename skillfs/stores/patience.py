@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from skillfs.errors import SkillFSError, StoreUnavailableError
-from skillfs.stores.base import StaleFile
+from skillfs.stores.base import KeyRefusedError, StaleFile
 
 __all__ = ["Refused", "persistently"]
 
@@ -26,11 +26,13 @@ class Refused(Exception):
 
     Args:
         reason: Words for a person, without anything of the endpoint or the credentials.
+        of_key: Whether it says nothing about any other file.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, of_key: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.of_key = of_key
 
 
 def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], str]) -> T:
@@ -43,6 +45,7 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
 
     Raises:
         StoreUnavailableError: It failed until the deadline, or was refused.
+        KeyRefusedError: It was refused for one file alone.
         OSError: Of the kinds that say something about the file, not about the moment.
         StaleFile: The file is another.
     """
@@ -57,6 +60,10 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
             try:
                 reason = reason_of(error)
             except Refused as refused:
+                if refused.of_key:
+                    raise KeyRefusedError(
+                        f"the store does not hand the file out: {refused.reason}"
+                    ) from error
                 raise StoreUnavailableError(f"the store refuses to answer: {refused.reason}") from error
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() + wait >= end:

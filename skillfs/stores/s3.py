@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -24,16 +23,26 @@ from aiobotocore.httpsession import AIOHTTPSession
 from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
 from skillfs.errors import InvalidArgumentError, quoted
+from skillfs.stores import patience
 from skillfs.stores.base import FileState, StaleFile
-from skillfs.stores.patience import Refused, persistently
+from skillfs.stores.s3_answers import (
+    LengthError,
+    NotS3Error,
+    answer_of,
+    is_same_version,
+    listed,
+    next_page,
+    read_all,
+    reason_of,
+    span,
+    state_of,
+)
 from skillfs.stores.source import (
     Found,
     Tells,
     account_of,
     after_fork,
-    is_not_there,
     may_not_list,
-    may_not_read,
 )
 
 __all__ = ["S3Source", "s3_settings"]
@@ -48,7 +57,14 @@ ONE_PUT = 64 << 20
 """Bytes up to which a file is sent in one request; a longer one in parts of this size."""
 
 
-_SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)").fullmatch
+MOST_OF_ERROR = 1 << 20
+"""Bytes that are read of an answer that says no."""
+
+MOST_OF_ANSWER = 16 << 20
+"""Bytes that are read of any answer but a file: a thousand of the longest keys take 5 MB at most."""
+
+SILENCE = 1 / 3
+"""Part of the deadline that nothing may come for in the middle of a file; then it is asked for anew."""
 
 
 class _Straight:
@@ -62,10 +78,37 @@ class _Straight:
 
 
 class _StraightSession(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore is not typed
-    """What sends the requests of a client; by itself it follows a redirect to any host at all."""
+    """What sends the requests of a client; by itself it follows a redirect to any host at all.
+
+    Nor does it end before the body of an answer does, however long that is.
+    """
 
     async def _get_session(self, proxy_url: str | None) -> _Straight:
         return _Straight(await super()._get_session(proxy_url))
+
+    async def send(self, request: Any) -> Any:
+        streamed, request.stream_output = request.stream_output, True  # so that the body is left to be read
+        answer = await super().send(request)
+        if answer.status_code >= 300:
+            answer._content = await _at_most(MOST_OF_ERROR, answer.raw)
+        elif not streamed:
+            answer._content = await _at_most(MOST_OF_ANSWER, answer.raw)
+        return answer
+
+
+async def _at_most(most: int, response: Any) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > most:
+                raise NotS3Error
+            parts.append(part)
+    except BaseException:
+        response.close()
+        raise
+    return b"".join(parts)
 
 
 def s3_settings() -> dict[str, Any]:
@@ -94,9 +137,15 @@ def _go_on_in_child() -> None:
     global _making_anew
     _making_anew = threading.Lock()
     for source in list(_sources):
-        loop = source._target[0].loop
-        with suppress(AttributeError):
+        with suppress(Exception):  # of one source; the others are still to be seen to
+            loop = source._target[0]._loop  # `loop` itself raises here
             loop._thread_id, loop._closed = None, True
+            # Everything that is thrown away unclosed would be told on the standard error.
+            loop.set_exception_handler(lambda *_: None)
+
+
+_left_behind: list[object] = []
+"""Bodies that the parent of a fork was reading; to end one here would meddle with the parent's connection."""
 
 
 _sources: WeakSet[S3Source] = WeakSet()
@@ -139,63 +188,100 @@ class S3Source:
     def find(self, folder: str) -> Iterator[Found]:
         """See `Source.find`."""
         prefix = f"{self._prefix}{folder}/" if folder else self._prefix
-        start = len(self._prefix)
-        versions = bool(self._fs.version_aware)
-        method = "list_object_versions" if versions else "list_objects_v2"
         more: dict[str, str] = {}
+        asked: set[tuple[str, ...]] = set()
         while True:
             try:
-                page = self._call(method, Prefix=prefix, **more)
+                found, more = self._page(prefix, more, asked)
             except PermissionError as error:
                 raise may_not_list() from error
-            for item in page.get("Versions" if versions else "Contents", ()):
-                if not versions or item.get("IsLatest"):
-                    yield Found(item["Key"][start:], "file", _state(item, item["Size"], versions))
-            if not page.get("IsTruncated"):
+            yield from found
+            if not more:
                 return
-            if versions:
-                more = {
-                    "KeyMarker": page.get("NextKeyMarker", ""),
-                    "VersionIdMarker": page.get("NextVersionIdMarker", ""),
-                }
-            else:
-                more = {"ContinuationToken": page["NextContinuationToken"]}
+            asked.add(tuple(more.values()))
+
+    def _page(
+        self, prefix: str, more: dict[str, str], asked: Set[tuple[str, ...]]
+    ) -> tuple[list[Found], dict[str, str]]:
+        """What one answer lists, and how to ask for the next page; empty when there is none."""
+        versions = bool(self._fs.version_aware)
+
+        async def page() -> tuple[list[Found], dict[str, str]]:
+            method = "list_object_versions" if versions else "list_objects_v2"
+            answer = await self._ask(method, Prefix=prefix, **more)
+            if answer.get("Name") != self._bucket:
+                raise NotS3Error  # a page of something between would pass for a bucket with nothing in it
+            found = [
+                Found(key[len(self._prefix) :], "file", state)
+                for key, state in listed(answer, prefix, versions)
+            ]
+            return found, next_page(answer, versions, asked)
+
+        result: tuple[list[Found], dict[str, str]] = self._persistently(page)
+        return result
 
     def get(self, key: str, start: int, end: int, known: FileState) -> bytes:
         """See `Source.get`."""
-        end = min(end, known.size)
-
-        async def get() -> bytes:
-            async with self._body(key, start, end, known) as body:
-                return await _read_all(body, end - start)
-
-        data: bytes = self._persistently(get)
-        return data
+        return b"".join(self._pieces(key, start, min(end, known.size), known))
 
     def blocks(self, key: str, known: FileState) -> Iterator[bytes]:
         """See `Source.blocks`: one request, and another for the rest where that breaks off."""
-        at = 0
+        if known.size > 0:
+            yield from self._pieces(key, 0, known.size, known)
+
+    def _pieces(self, key: str, start: int, end: int, known: FileState) -> Iterator[bytes]:
+        """Bytes in pieces, at least one; each has a deadline of its own, and is begun anew where it breaks off."""
+        at = start
         stack = AsyncExitStack()
         body: Any = None
+        pid = os.getpid()
+
+        async def leave() -> None:
+            nonlocal stack, body
+            left, stack, body = stack, AsyncExitStack(), None
+            await left.aclose()
 
         async def piece() -> bytes:
-            nonlocal body, stack
+            nonlocal body
+            length = min(PIECE, end - at)
             try:
                 if body is None:
-                    body = await stack.enter_async_context(self._body(key, at, known.size, known))
-                return await _read_all(body, min(PIECE, known.size - at))
+                    body = await stack.enter_async_context(self._body(key, at, end, known))
+                data = await read_all(body, length, patience.DEADLINE * SILENCE)
             except BaseException:
-                await stack.aclose()
-                stack, body = AsyncExitStack(), None
+                await leave()
                 raise
+            if at + length >= end:
+                await leave()
+            return data
 
         try:
-            while at < known.size:
-                data: bytes = self._persistently(piece)
+            while True:
+                if pid != os.getpid():
+                    _left_behind.append(stack)
+                    stack, body, pid = AsyncExitStack(), None, os.getpid()
+                data: bytes = self._persistently(piece, of_key=True)
                 at += len(data)
                 yield data
+                if at >= end:
+                    return
         finally:
-            self._run(stack.aclose, CLOSING)
+            if pid != os.getpid():
+                _left_behind.append(stack)
+            elif body is not None:
+                self._end(leave)
+
+    def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Leave a body that was not read to its end."""
+        loop = self._fs.loop
+        done = asyncio.run_coroutine_threadsafe(leave(), loop)
+        try:
+            if asyncio.get_running_loop() is loop:
+                return  # the garbage collector ran on the very thread that is to do it
+        except RuntimeError:
+            pass
+        with suppress(Exception):  # nobody wants anything of it any more
+            done.result(CLOSING)
 
     @asynccontextmanager
     async def _body(self, key: str, start: int, end: int, known: FileState) -> AsyncIterator[Any]:
@@ -206,37 +292,43 @@ class S3Source:
             options["Range"] = f"bytes={start}-{end - 1}"
         try:
             answer = await self._ask("get_object", Key=self._prefix + key, **options)
-        except FileNotFoundError as error:
-            if (_answer(error) or (0, ""))[1] == "NoSuchBucket":
-                raise
-            raise StaleFile from None
+        except Exception as error:
+            status, code = answer_of(error) or (0, "")
+            # Where the condition is overlooked, a file that has become too short has not the range.
+            if status == 416 or (isinstance(error, FileNotFoundError) and code != "NoSuchBucket"):
+                raise StaleFile from None
+            raise
         async with answer["Body"] as body:
-            first, _, size = _span(answer)
-            if not answer.get("ETag"):
-                raise NotS3Error
-            if (first, answer["ContentLength"]) != (start, end - start):
-                raise LengthError
-            if _state(answer, size, self._fs.version_aware).signature != known.signature:
+            first, after, size = span(answer)
+            state = state_of(answer, size, self._fs.version_aware)
+            if state.signature != known.signature:
+                if is_same_version(state, known):
+                    raise LengthError
                 raise StaleFile
+            if (first, after) != (start, end):
+                raise LengthError
             yield body
 
     def head(self, key: str, length: int) -> tuple[FileState, bytes]:
         """See `Source.head`."""
 
         async def get(**options: str) -> tuple[FileState, bytes]:
-            answer = await self._ask("get_object", Key=self._prefix + key, **options)
+            try:
+                answer = await self._ask("get_object", Key=self._prefix + key, **options)
+            except Exception as error:
+                if options and (answer_of(error) or (0, ""))[0] == 416:
+                    return await get()  # an empty file has no range
+                raise
             async with answer["Body"] as body:
-                first, end, size = _span(answer)
-                if not answer.get("ETag"):
-                    raise NotS3Error
+                first, end, size = span(answer)
+                state = state_of(answer, size, self._fs.version_aware)
                 if first != 0 or end != (min(length, size) if options else 0):
                     raise LengthError
-                return _state(answer, size, self._fs.version_aware), await _read_all(body, end)
+                return state, await read_all(body, end, patience.DEADLINE * SILENCE)
 
-        try:
-            found: tuple[FileState, bytes] = self._persistently(partial(get, Range=f"bytes=0-{length - 1}"))
-        except _EmptyError:
-            found = self._persistently(get)
+        found: tuple[FileState, bytes] = self._persistently(
+            partial(get, Range=f"bytes=0-{length - 1}"), of_key=True
+        )
         return found
 
     def state(self, key: str) -> FileState | None:
@@ -263,13 +355,13 @@ class S3Source:
             file.seek(0)
             self._call("put_object", **name, Body=file.read(), **condition)
             return
-        upload = {**name, "UploadId": self._call("create_multipart_upload", **name)["UploadId"]}
+        upload = {**name, "UploadId": self._call("create_multipart_upload", "UploadId", **name)["UploadId"]}
         try:
             file.seek(0)
             parts: list[dict[str, Any]] = []
             while block := file.read(ONE_PUT):
                 number = len(parts) + 1
-                answer = self._call("upload_part", **upload, PartNumber=number, Body=block)
+                answer = self._call("upload_part", "ETag", **upload, PartNumber=number, Body=block)
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             self._call("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts}, **condition)
         except BaseException:
@@ -308,18 +400,20 @@ class S3Source:
         answer: dict[str, Any] = await fs._call_s3(method, Bucket=self._bucket, **options)
         return answer
 
-    def _call(self, method: str, **options: Any) -> dict[str, Any]:
+    def _call(self, method: str, *told: str, **options: Any) -> dict[str, Any]:
+        """An answer that has a text under each name of `told`."""
+
         async def call() -> dict[str, Any]:
             answer = await self._ask(method, **options)
-            if method.startswith("list_") and answer.get("Name") != self._bucket:
-                raise NotS3Error  # a page of something between would pass for a bucket with nothing in it
+            if not all(answer.get(name) for name in told):
+                raise NotS3Error
             return answer
 
         found: dict[str, Any] = self._persistently(call)
         return found
 
-    def _persistently(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return persistently(lambda left: self._run(work, left), _reason)
+    def _persistently(self, work: Callable[[], Coroutine[Any, Any, Any]], *, of_key: bool = False) -> Any:
+        return patience.persistently(lambda left: self._run(work, left), partial(reason_of, of_key=of_key))
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
         """Run something on the loop of the client; nothing of it goes on when this ends, however it does."""
@@ -328,13 +422,6 @@ class S3Source:
             return future.result(seconds + CLOSING)
         finally:
             future.cancel()
-
-
-def _state(answer: Mapping[str, Any], size: int, versions: bool) -> FileState:
-    modified = answer.get("LastModified")
-    nanoseconds = int(modified.timestamp()) * 1_000_000_000 if isinstance(modified, datetime) else 0
-    version = answer.get("VersionId", "") if versions else ""
-    return FileState(f"{answer['ETag']}\0{size}\0{version}".encode(), size, nanoseconds)
 
 
 def _time_of(text: str) -> datetime:
@@ -348,112 +435,3 @@ def _time_of(text: str) -> datetime:
         pass
     found: datetime = parse_timestamp(text)
     return found
-
-
-async def _read_all(body: Any, length: int) -> bytes:
-    """Exactly so many bytes: a reading may return fewer than were asked for."""
-    parts = []
-    while length > 0:
-        data = await body.read(length)
-        if not data:
-            raise LengthError
-        parts.append(data)
-        length -= len(data)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _span(answer: Mapping[str, Any]) -> tuple[int, int, int]:
-    """The first byte of a body, the one after its last, and the size of the whole file."""
-    found = _SPAN(answer.get("ContentRange") or "")
-    length = int(answer["ContentLength"])
-    if found is None:
-        return 0, length, length
-    first, last, size = map(int, found.groups())
-    return first, last + 1, size
-
-
-class NotS3Error(Exception):
-    """An answer that is none of S3, such as the page of a gateway. Never reaches a caller."""
-
-
-class LengthError(Exception):
-    """A body of another length than was asked for, or announced. Never reaches a caller."""
-
-
-class _EmptyError(Exception):
-    """A range was asked of an empty object."""
-
-
-def _reason(error: Exception) -> str:
-    answer = _answer(error)
-    if answer is None:
-        return _reason_without_answer(error)
-    status, code = answer
-    if code == "InvalidObjectState":
-        raise Refused("the object is archived; restore it first") from error
-    if status == 404 and code != "NoSuchBucket":
-        raise is_not_there() from error
-    if status == 412 or code == "PreconditionFailed":
-        raise StaleFile from error
-    if status == 416:
-        raise _EmptyError from error
-    if status in (401, 403):
-        raise may_not_read() from error
-    if code == "NoSuchBucket":
-        raise Refused("there is no such bucket") from error
-    if 300 <= status < 500 and status not in (408, 409, 425, 429):
-        raise Refused(f"HTTP status {status}" + (f", {code}" if code.isalnum() else "")) from error
-    return f"HTTP status {status}"
-
-
-_WORDS = {
-    "NoCredentialsError": "",
-    "PartialCredentialsError": "",
-    "ProfileNotFound": "",
-    "ClientPayloadError": "the answer was cut short",
-    "LengthError": "the answer has not the length that was asked for",
-    "ResponseParserError": "the answer is not one of S3",
-    "NotS3Error": "the answer is not one of S3",
-    "EndpointConnectionError": "no connection",
-    "ConnectionClosedError": "the connection was closed",
-    "ServerDisconnectedError": "the connection was closed",
-    "TimeoutError": "no answer in time",
-    "ReadTimeoutError": "no answer in time",
-    "ConnectTimeoutError": "no answer in time",
-    "SSLError": "no trusted connection",
-}
-
-
-def _reason_without_answer(error: Exception) -> str:
-    if isinstance(error, FileExistsError):
-        raise error
-    names = [type(each).__name__ for each in _chain(error)]
-    name = next((n for n in names if n in _WORDS), names[0])
-    if _WORDS.get(name) == "":
-        raise Refused(
-            "no credentials were found; pass key and secret, a profile or anon=True, or set them in the "
-            "environment"
-        ) from error
-    if name == "ParamValidationError" or isinstance(
-        error, TypeError | LookupError | AttributeError | ValueError | NameError | AssertionError
-    ):
-        raise Refused(f"{name} in the client") from error
-    return _WORDS.get(name, "the connection failed")
-
-
-def _answer(error: BaseException | None) -> tuple[int, str] | None:
-    """HTTP status and code of the error of S3 that an error came from."""
-    for each in _chain(error):
-        response = getattr(each, "response", None)
-        if isinstance(response, dict):
-            code = str(response.get("Error", {}).get("Code", ""))
-            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            return int(status or (code if code.isdigit() else 0)), code
-    return None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from: s3fs raises errors of the system in place of those of S3."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

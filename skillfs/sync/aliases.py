@@ -1,4 +1,4 @@
-"""What depends on what a path holds without lying there: links, by where they lead."""
+"""Skills that depend on a file which lies elsewhere: their `SKILL.md` is a link."""
 
 from __future__ import annotations
 
@@ -7,40 +7,24 @@ from collections.abc import Collection
 from skillfs.core.model import Place
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import RowKind, decode_place
-from skillfs.stores.base import Store
 from skillfs.sync.reconcile import parents_of
 from skillfs.sync.scan import SKILL_MD
 
-__all__ = ["linked_markers", "links_into"]
+__all__ = ["linked_markers", "marked_from"]
 
 
-def links_into(store: Store, catalog: Catalog, paths: Collection[str]) -> set[str]:
-    """The folders with a link that leads to one of these paths or below it, or led nowhere so far.
+def marked_from(catalog: Catalog, paths: Collection[str]) -> set[str]:
+    """The skills whose `SKILL.md` is a link to a file at one of these paths, or below it.
 
     Args:
-        store: The store.
-        catalog: Its links, as they were.
+        catalog: What was known before.
         paths: Store paths at which something was changed.
     """
-    rows = catalog.read(
-        f"SELECT parent, name, target FROM entry WHERE kind={int(RowKind.LINK)}"  # there is an index for it
-    )
     changed = frozenset(paths)
-    above = catalog.with_paths({parent for parent, _, _ in rows})
-    found = set()
-    # What was not there before is no file that a SKILL.md led to; to ask for those takes long.
-    if any(catalog.by_path(path.split("/") if path else ()) is not None for path in changed):
-        found = {folder for folder, place in linked_markers(catalog) if _is_at(place, changed)}
-    for parent, name, target in rows:
-        folder = above.get(parent)
-        if folder is None or folder in found:
-            continue
-        if target is None:
-            if isinstance(store.resolve(Place(0, folder).child(name)), Place):
-                found.add(folder)
-        elif _is_at(Place(0, target), changed):
-            found.add(folder)
-    return found
+    # What was not there before is no file that a link led to; to ask for the links takes long.
+    if all(catalog.by_path(path.split("/") if path else ()) is None for path in changed):
+        return set()
+    return {skill for skill, place in linked_markers(catalog) if _is_at(place, changed)}
 
 
 def linked_markers(catalog: Catalog) -> list[tuple[str, Place]]:

@@ -30,7 +30,7 @@ from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.index.rows import IndexDamage, Row, RowKind
 from skillfs.stores.base import StaleFile, Store
-from skillfs.sync.aliases import links_into
+from skillfs.sync.aliases import marked_from
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
 from skillfs.sync.reconcile import parent_of, parents_of
@@ -376,8 +376,7 @@ class Engine:
         # A folder itself too: it may have taken the place of one that is known.
         known = {self._known_folder(where) for path in told for where in (path, parent_of(path))}
         if not self.store.remote:
-            # What a link leads to is another thing now, or is there at last.
-            known |= links_into(self.store, self.catalog, told)
+            known |= marked_from(self.catalog, told)
         while True:
             look = self.store.look(known)
             # Where no folder is empty, one whose last file went away is gone as well.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from glob import has_magic
 from typing import Any, TypeVar
@@ -19,14 +22,18 @@ from skillfs.errors import (
 )
 from skillfs.lookup import Asked
 from skillfs.reading import check_count
+from skillfs.writing.placing import is_below
 from skillfs.writing.writer import Batch, is_marker
 
-__all__ = ["local_blocks", "markers_first", "pairs_of", "path_text", "plan_all"]
+__all__ = ["check_local", "local_blocks", "markers_first", "pairs_of", "path_text", "plan_all"]
 
 T = TypeVar("T")
 
 BLOCK = 1 << 20
 """Bytes that are read at once."""
+
+SHOWN = 3
+"""Components of a local path that an error shows: which file it is, and not where on the machine."""
 
 
 def pairs_of(
@@ -56,7 +63,7 @@ def pairs_of(
     if bulk is AbstractFileSystem.copy and isinstance(sources, str) and isinstance(targets, str):
         literal = _literal_pairs(fs, sources, targets, recursive, maxdepth)
         if literal is not None:
-            return literal
+            return _with_linked(fs, literal)
     planner = _Planner(fs)
     try:
         bulk(planner, sources, targets, recursive=recursive, maxdepth=maxdepth)
@@ -64,7 +71,46 @@ def pairs_of(
         raise
     except FileNotFoundError as error:
         raise not_found(source) from error
-    return planner.pairs
+    return _with_linked(fs, planner.pairs) if bulk is AbstractFileSystem.copy else planner.pairs
+
+
+def _with_linked(fs: Any, pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The same, with what links to folders lead to: nothing that lists them descends into these.
+
+    Raises:
+        InvalidArgumentError: A link leads to a folder that it lies in, or to one with more such links.
+    """
+    held = {path.rpartition("/")[0] for path, _ in pairs}
+    found = []
+    for path, to in pairs:
+        found.append((path, to))
+        if path in held or not _is_linked_folder(fs, path):
+            continue
+        top, above = fs._at(path).row.path, fs._at(path.rpartition("/")[0]).row.path
+        if is_below(above, top):
+            raise InvalidArgumentError(
+                f"the link {quoted(path.lstrip('/'))} leads to a folder that it lies in, and a copy of that "
+                "would never end; copy what it leads to by its own name"
+            )
+        shown = fs._strip_protocol(path)
+        for name in fs.find(path, withdirs=True):
+            if name == shown:
+                continue
+            if _is_linked_folder(fs, name):
+                raise InvalidArgumentError(
+                    f"{quoted(name)} is a link to a folder behind another, which is not copied; "
+                    "copy what it leads to by its own name"
+                )
+            found.append((f"/{name}", to.rstrip("/") + name[len(shown) :]))
+    return found
+
+
+def _is_linked_folder(fs: Any, path: str) -> bool:
+    try:
+        info = fs.info(path)
+    except NotFoundError:
+        return False
+    return bool(info["islink"]) and info["type"] == "directory"
 
 
 def _literal_pairs(
@@ -127,6 +173,12 @@ def markers_first(items: Iterable[T], path_of: Callable[[T], Asked | str]) -> li
     return sorted(items, key=comes_later)
 
 
+def check_local(local: str) -> None:
+    """See to it that a local file can be read; raises as `local_blocks` does."""
+    with _local_errors(local):
+        os.close(_opened(local))
+
+
 def local_blocks(local: str) -> Iterator[bytes]:
     """A local file, in blocks; it belongs to whoever calls, and may be a link.
 
@@ -135,19 +187,36 @@ def local_blocks(local: str) -> Iterator[bytes]:
         UnreadableError: It may not be read.
         InvalidArgumentError: It is no file that can be read.
     """
+    with _local_errors(local), open(_opened(local), "rb", buffering=0) as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _opened(local: str) -> int:
+    # A FIFO that nobody writes to would never open, and a device might never end.
+    fd = os.open(local, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return fd
+
+
+@contextlib.contextmanager
+def _local_errors(local: str) -> Iterator[None]:
     try:
-        with open(local, "rb") as file:
-            while block := file.read(BLOCK):
-                yield block
+        yield
     except SkillFSError:
         raise
-    except FileNotFoundError as error:
-        raise NotFoundError(f"the local file {quoted(local)} is not there; check its path") from error
-    except PermissionError as error:
-        raise UnreadableError(f"the local file {quoted(local)} may not be read by this user") from error
     except OSError as error:
+        shown = quoted("/".join(local.split("/")[-SHOWN:]))
+        if isinstance(error, FileNotFoundError):
+            raise NotFoundError(f"the local file {shown} is not there; check its path") from error
+        if isinstance(error, PermissionError):
+            raise UnreadableError(f"the local file {shown} may not be read by this user") from error
         why = error.strerror or type(error).__name__
-        raise InvalidArgumentError(f"the local file {quoted(local)} cannot be read ({why})") from error
+        raise InvalidArgumentError(
+            f"the local file {shown} cannot be read ({why}); leave it out of what is put"
+        ) from error
 
 
 def path_text(path: object) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
+import os
 import tempfile
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
-from skillfs.errors import InvalidArgumentError, quoted
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError, quoted
 from skillfs.lookup import Asked
 from skillfs.writing.pending import Writing
 from skillfs.writing.writer import Batch, Writer
 
-__all__ = ["CompressedFile", "WrittenFile", "WrittenText", "write_all"]
+__all__ = ["CompressedFile", "WrittenFile", "WrittenText", "text_options", "write_all"]
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -39,6 +41,7 @@ class WrittenFile(io.BufferedIOBase):
 
     Attributes:
         discarded: Whether nothing of it is going to stay.
+        forgotten: Whether it was neither closed nor given up before nobody had it any more.
         path: Store path.
         mode: As it was opened.
     """
@@ -52,6 +55,8 @@ class WrittenFile(io.BufferedIOBase):
         self.mode = f"{kind}b"
         self.path = str(asked.shown).lstrip("/")
         self.discarded = False
+        self.forgotten = False
+        self._pid = os.getpid()
         self._kind = kind
         self._failed = False
         self._writing = writing
@@ -77,33 +82,54 @@ class WrittenFile(io.BufferedIOBase):
         """
         if self.closed:
             raise ValueError("I/O operation on closed file")
+        self._require_own()
         block = bytes(memoryview(data).cast("B"))
         try:
             if self._writing is not None:
                 self._writing.write(block)
             elif self._held is not None:
-                self._held.write(block)
+                self._hold(self._held, block)
         except BaseException:
             self._failed = True
             raise
         self._at += len(block)
         return len(block)
 
+    def _hold(self, held: tempfile.SpooledTemporaryFile[bytes], block: bytes) -> None:
+        try:
+            held.write(block)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise StoreUnavailableError(
+                f"{quoted(self.asked.shown)} cannot be held until the transaction ends ({why}); "
+                "make room in the folder for temporary files, or set TMPDIR"
+            ) from error
+
+    def _require_own(self) -> None:
+        if self._pid != os.getpid():
+            raise InvalidArgumentError(
+                f"{quoted(self.asked.shown)} was opened in another process, which alone can write it; "
+                "open it again in this one"
+            )
+
     def close(self) -> None:
         """Let the file take its place; in a transaction, at the end of that.
 
         Raises:
+            InvalidArgumentError: This is a forked process, and the file was opened before.
+            ChangedError: Its place is gone meanwhile, or is in no skill any more.
             SkillFSError: It cannot be written; nothing of it stays.
         """
         if self.closed:
             return
-        if self._failed:
+        if self._failed or self._pid != os.getpid():
             self.discard()
+            self._require_own()
             return
         try:
             if self._writing is not None:
                 with self.writer.batch() as batch:
-                    batch.commit(self._writing)
+                    batch.commit(self._writing, late=True)
         except BaseException:
             self.discarded = True
             raise
@@ -113,6 +139,7 @@ class WrittenFile(io.BufferedIOBase):
 
     def commit_to(self, batch: Batch) -> None:
         """Write what was held until the transaction ended."""
+        self._require_own()
         assert self._held is not None
         held = self._held
         held.seek(0)
@@ -123,12 +150,22 @@ class WrittenFile(io.BufferedIOBase):
         """Close it, and leave nothing of it; does nothing after it has taken its place."""
         self.discarded = True
         if self._writing is not None:
-            self._writing.discard()
+            if self._pid == os.getpid():
+                self._writing.discard()
             self._writing = None
         if self._held is not None:
-            self._held.close()
+            with contextlib.suppress(OSError):  # it may have found no room for its last bytes
+                self._held.close()
             self._held = None
         super().close()
+
+    def forget(self) -> None:
+        """The same for a file that nobody has any more."""
+        self.forgotten = not (self.closed or self.discarded)
+        self.discard()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _refuse_pickling()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _leave(self, kind)
@@ -136,6 +173,10 @@ class WrittenFile(io.BufferedIOBase):
     def __del__(self) -> None:
         if self._writing is not None or self._held is not None:
             self.discard()
+
+
+def _refuse_pickling() -> NoReturn:
+    raise TypeError("a file that is open for writing cannot be pickled; close it first")
 
 
 class CompressedFile(io.BufferedIOBase):
@@ -187,12 +228,20 @@ class CompressedFile(io.BufferedIOBase):
         self._file.discard()
         super().close()
 
+    def forget(self) -> None:
+        """See `WrittenFile.forget`."""
+        self._file.forget()
+        self.discard()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _refuse_pickling()
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _leave(self, kind)
 
     def __del__(self) -> None:
         if self._compressor is not None and not self.closed:
-            self.discard()
+            self.forget()
 
 
 class WrittenText(io.TextIOWrapper):
@@ -202,12 +251,31 @@ class WrittenText(io.TextIOWrapper):
         """See `WrittenFile.discard`."""
         self.buffer.discard()  # type: ignore[attr-defined]  # of either class above
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _refuse_pickling()
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _leave(self, kind)
 
     def __del__(self) -> None:
         if not self.closed:
-            self.discard()
+            self.buffer.forget()  # type: ignore[attr-defined]
+
+
+def text_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `WrittenText` among those of a call; UTF-8 unless another encoding is named.
+
+    Raises:
+        InvalidArgumentError: There is no such encoding, way to treat errors, or newline.
+    """
+    text = {name: options[name] for name in ("errors", "newline") if name in options}
+    text["encoding"] = options.get("encoding") or "utf-8"
+    try:
+        io.TextIOWrapper(io.BytesIO(), **text)
+        codecs.lookup_error(text.get("errors") or "strict")
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"text cannot be written so: {error}; see the arguments of open") from None
+    return text
 
 
 def _leave(file: WrittenFile | CompressedFile | WrittenText, kind: type[BaseException] | None) -> None:

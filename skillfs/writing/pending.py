@@ -23,7 +23,7 @@ from skillfs.lookup import Asked
 from skillfs.stores.base import Sink, StaleFile, WritableStore
 from skillfs.writing.placing import exists_error
 
-__all__ = ["Writing", "failing", "unmake"]
+__all__ = ["Writing", "changed_error", "failing", "failing_between", "unmake"]
 
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_HANDLE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -39,15 +39,27 @@ class Writing:
         path: Store path.
         sink: Takes the bytes.
         made: Folders that were made for it.
+        skill: Path of the skill that is to enclose it; None where it makes one itself.
+        folder: What names the folder that it lies in, whatever that is called; empty where nothing does.
     """
 
     def __init__(
-        self, store: WritableStore, asked: Asked, path: str, sink: Sink, made: Iterable[str]
+        self,
+        store: WritableStore,
+        asked: Asked,
+        path: str,
+        sink: Sink,
+        made: Iterable[str],
+        *,
+        skill: str | None,
+        folder: bytes,
     ) -> None:
+        self.asked = asked
         self.path = path
+        self.skill = skill
+        self.folder = folder
         self.size = 0
         self._store = store
-        self._asked = asked
         self._sink: Sink | None = sink
         self._made = list(made)
         self._watched: tuple[Place, bytes] | None = None
@@ -59,7 +71,7 @@ class Writing:
             SkillFSError: The store does not take them.
         """
         assert self._sink is not None
-        with failing(self._asked):
+        with failing(self.asked):
             self._sink.write(data)
         self.size += len(data)
 
@@ -81,7 +93,7 @@ class Writing:
             except StaleFile:
                 unchanged = False
             if not unchanged:
-                raise _changed(self._asked)
+                raise changed_error(self.asked)
             if keep_watch:
                 self._watched = (place, handle.state.signature)
 
@@ -89,12 +101,12 @@ class Writing:
         """See `Batch.commit`; returns the folders that were made for it."""
         assert self._sink is not None
         try:
-            with failing(self._asked):
+            with failing(self.asked):
                 if self._watched is not None:
                     place, signature = self._watched
                     with self._store.open(place) as handle:
                         if handle.state.signature != signature:
-                            raise _changed(self._asked)
+                            raise changed_error(self.asked)
                 self._sink.commit()
         except BaseException:
             self.discard()
@@ -111,21 +123,43 @@ class Writing:
 
 
 @contextlib.contextmanager
-def failing(asked: Asked) -> Iterator[None]:
+def failing(asked: Asked, *, reading: bool = False) -> Iterator[None]:
     """Tell errors of the system in the words of a caller.
 
     Args:
         asked: What the caller calls the thing that is worked on.
+        reading: Whether it is read, and not written.
     """
     try:
         yield
     except SkillFSError:
         raise
     except OSError as error:
-        raise _in_words(error, asked) from error
+        raise _in_words(error, asked, reading) from error
 
 
-def _in_words(error: OSError, asked: Asked) -> SkillFSError:
+@contextlib.contextmanager
+def failing_between(source: Asked, path: str, asked: Asked, *, reading: bool) -> Iterator[None]:
+    """The same for what is done between two places: of an error's two ends that which it is about is named.
+
+    Args:
+        source: What the caller calls the one that things come from.
+        path: Its store path, by which errors name it.
+        asked: What the caller calls the other.
+        reading: Whether the first is only read.
+    """
+    try:
+        yield
+    except SkillFSError:
+        raise
+    except OSError as error:
+        named = error.filename
+        if named == path if named is not None else isinstance(error, FileNotFoundError):
+            raise _in_words(error, source, reading) from error
+        raise _in_words(error, asked, False) from error
+
+
+def _in_words(error: OSError, asked: Asked, reading: bool) -> SkillFSError:
     shown, code = quoted(asked.shown), error.errno
     if code in _NO_ROOM:
         return StoreUnavailableError(f"no room is left in the store for {shown}; make room and try again")
@@ -143,6 +177,8 @@ def _in_words(error: OSError, asked: Asked) -> SkillFSError:
         return TooLargeError(f"{shown} is larger than the store can hold; write less")
     if isinstance(error, FileExistsError):
         return exists_error(asked)
+    if isinstance(error, PermissionError) and reading:
+        return UnreadableError(f"{shown} may not be read by this user; mend its permissions")
     if isinstance(error, PermissionError):
         return UnreadableError(f"{shown} may not be written by this user; mend the permissions of its folder")
     if isinstance(error, FileNotFoundError):
@@ -150,12 +186,14 @@ def _in_words(error: OSError, asked: Asked) -> SkillFSError:
     if isinstance(error, IsADirectoryError):
         return IsFolderError(f"{shown} names a folder; name a file, or remove recursively")
     if code in _REPLACED:
-        return _changed(asked)
+        return changed_error(asked)
     why = error.strerror or type(error).__name__
-    return StoreUnavailableError(f"writing {shown} failed ({why}); try again")
+    doing = "reading" if reading else "writing"
+    return StoreUnavailableError(f"{doing} {shown} failed ({why}); try again")
 
 
-def _changed(asked: Asked) -> ChangedError:
+def changed_error(asked: Asked) -> ChangedError:
+    """The error for what is another than it was when the work on it began."""
     shown = quoted(asked.shown)
     return ChangedError(f"{shown}, or what leads to it, changed meanwhile; look again and try again")
 

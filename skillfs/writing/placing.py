@@ -24,9 +24,9 @@ from skillfs.errors import (
 )
 from skillfs.index.rows import Row, RowKind
 from skillfs.lookup import Asked, Lookup
-from skillfs.stores.base import WritableStore
+from skillfs.stores.base import Listed, Store, WritableStore
 from skillfs.sync.reconcile import parents_of
-from skillfs.sync.scan import SKILL_MD
+from skillfs.sync.scan import SKILL_MD, is_left_out
 
 __all__ = [
     "Folder",
@@ -54,6 +54,7 @@ class Folder(NamedTuple):
         visible: Whether the caller can see it.
         key: Key of its row, where it can be seen.
         foreign: Whether it lies in a skill that is out of bounds.
+        blocked: Whether something that is no folder lies there or on the way, out of the caller's sight.
     """
 
     path: str
@@ -62,6 +63,7 @@ class Folder(NamedTuple):
     visible: bool
     key: int | None
     foreign: bool
+    blocked: bool = False
 
 
 class Target(NamedTuple):
@@ -99,6 +101,7 @@ class Placing:
         self._folders: dict[tuple[str, ...], Folder] = {}
         self._made: set[str] = set()
         self._skills: set[str] = set()
+        self._clear: set[str] = set()
 
     # -- what is to be written -----------------------------------------------------------------------------
 
@@ -115,10 +118,14 @@ class Placing:
             raise IsFolderError(f"{quoted(asked.shown)} names a folder; write to a file in it")
         self._check_names(asked, is_folder=False)
         folder = self.folder(_at(asked, parts[:-1]))
-        if not self._is_enclosed(folder) and not (
-            parts[-1] == SKILL_MD and self._may_be_skill(folder.path, folder.foreign and folder.exists)
-        ):
-            raise self._outside(asked, folder)
+        if self.enclosing(folder) is None:
+            if parts[-1] != SKILL_MD or not self._may_be_skill(folder.path, folder.foreign and folder.exists):
+                raise self._outside(asked, folder)
+            if folder.blocked or not self._is_clear(folder.path):
+                raise self._not_new(asked)
+        elif folder.blocked:
+            raise self._not_new(asked)
+        self._check_new_folders(asked, len(parts) - 1)
         path = child(folder.path, self._spelled(folder, parts[-1]))
         lies = self.lies(path) if folder.exists else "nothing"
         if lies == "folder":
@@ -134,6 +141,10 @@ class Placing:
     def promise(self, asked: Asked) -> None:
         """Count the folder of a `SKILL.md` that is going to be written as a skill; raises as `file` does."""
         self._skills.add(self.file(asked).folder.path)
+
+    def expect(self, asked: Asked) -> None:
+        """The same for one of which this was checked before."""
+        self._skills.add(self.folder(_at(asked, path_of(asked).parts[:-1])).path)
 
     def new_folder(self, asked: Asked) -> Folder:
         """A folder that is to be made, or is there.
@@ -151,8 +162,11 @@ class Placing:
             raise exists_error(asked) from None
         # Folders on the way to a skill that is going to be written are made with it.
         leads = any(is_below(skill, folder.path) for skill in self._skills)
-        if not folder.visible and not self._is_enclosed(folder) and not leads:
+        if not folder.visible and self.enclosing(folder) is None and not leads:
             raise self._outside(asked, folder)
+        if folder.blocked:
+            raise self._not_new(asked)
+        self._check_new_folders(asked, len(path_of(asked).parts))
         return folder
 
     def moved_folder(self, asked: Asked, is_skill: bool) -> Target:
@@ -166,11 +180,18 @@ class Placing:
         self._check_names(asked, is_folder=True)
         folder = self.folder(_at(asked, parts[:-1]))
         path = child(folder.path, self._spelled(folder, parts[-1]))
-        if not self._is_enclosed(folder) and not (is_skill and self._may_be_skill(path, foreign=False)):
+        is_outside = self.enclosing(folder) is None
+        if is_outside and not (is_skill and self._may_be_skill(path, foreign=False)):
             raise self._outside(asked, folder)
         lies = self.lies(path) if folder.exists else "nothing"
-        if lies == "folder" and self.row(asked) is None:
-            lies = "nothing"  # what is left of a skill that was removed may give way
+        if self.row(asked) is None:
+            # An empty folder that nobody sees, as it may be left of a skill that was removed, gives way.
+            if folder.blocked or (
+                is_outside and not (lies in ("nothing", "folder") and self._is_empty(path))
+            ):
+                raise self._not_new(asked)
+            lies = "nothing" if lies == "folder" else lies
+        self._check_new_folders(asked, len(parts), is_new=True)
         return Target(path, folder, lies)
 
     # -- what is there -------------------------------------------------------------------------------------
@@ -275,11 +296,14 @@ class Placing:
         assert above is not None
         path = child(above.path, self._spelled(above, parts[-1]))
         lies = self.lies(path) if above.exists else "nothing"
-        if lies not in ("nothing", "folder") and (above.skill is not None or self.access.allows(path)):
+        blocked = lies not in ("nothing", "folder")
+        if blocked and above.skill is not None:
             if lies == "link":
                 raise link_error(asked)
             raise InvalidArgumentError(f"{quoted(asked.shown)} is no folder; choose another path")
-        return Folder(path, above.skill, lies == "folder", False, None, above.foreign)
+        return Folder(
+            path, above.skill, lies == "folder", False, None, above.foreign, blocked or above.blocked
+        )
 
     # -- what was done -------------------------------------------------------------------------------------
 
@@ -298,6 +322,7 @@ class Placing:
         self._folders.clear()
         self._made = {folder for folder in self._made if not is_below(folder, path)}
         self._skills = {skill for skill in self._skills if not is_below(skill, path)}
+        self._clear.clear()
 
     # -- rules ---------------------------------------------------------------------------------------------
 
@@ -306,15 +331,83 @@ class Placing:
         *above, name = path_of(asked).parts or ("",)
         for folder in [*above, name] if is_folder else above:
             if ignore.ignores_folder(folder):
-                raise _left_out(folder)
+                raise _left_out(asked, folder)
         reason = None if is_folder else ignore.reason(name)
         if reason is not None:
-            raise _left_out(name, secret=reason == "secret")
+            raise _left_out(asked, name, secret=reason == "secret")
 
-    def _is_enclosed(self, folder: Folder) -> bool:
-        if folder.skill is not None:
+    def _check_new_folders(self, asked: Asked, depth: int, *, is_new: bool = False) -> None:
+        """See to it that no folder is made that is called as the file which makes a skill is."""
+        parts = path_of(asked).parts[:depth]
+        for number, name in enumerate(parts, 1):
+            if name == SKILL_MD and (
+                (is_new and number == depth) or not self.folder(_at(asked, parts[:number])).exists
+            ):
+                raise InvalidArgumentError(
+                    f"{quoted(asked.shown)} would make a folder named SKILL.md, which only a file may be; "
+                    "choose another name"
+                )
+
+    def enclosing(self, folder: Folder) -> str | None:
+        """Path of the skill that encloses a folder, be it written already or be it going to be."""
+        if folder.skill is not None and not self._skills:
+            return folder.skill
+        above = (folder.path, *parents_of(folder.path), "")
+        own = next((path for path in above if path in self._skills), None)
+        return max((p for p in (own, folder.skill) if p is not None), key=len, default=None)
+
+    def _is_clear(self, path: str) -> bool:
+        """Whether a folder in no skill holds nothing that is out of sight now and would not be in a skill.
+
+        Who makes a skill may not get to see, and to remove, what lay there before.
+        """
+        if path in self._clear:
             return True
-        return any(path in self._skills for path in (folder.path, *parents_of(folder.path), ""))
+        store = self._store.look((path,))
+        pending = [path] if store.exists(Place(0, path)) else []
+        while pending:
+            at = pending.pop()
+            listed = self._listed(store, at)
+            if listed is None:
+                return False
+            if self._is_marked(store, at, listed):
+                continue  # all of it can be seen
+            names = (*listed.files, *listed.links, *listed.special)
+            if listed.undecodable or any(self._engine.ignore.reason(name) is None for name in names):
+                return False
+            folders = [name for name in listed.folders if not self._engine.ignore.ignores_folder(name)]
+            if not folders and at != path:
+                return False  # leads to no skill, so that nobody sees it
+            pending += (child(at, name) for name in folders)
+        self._clear.add(path)
+        return True
+
+    def _is_empty(self, path: str) -> bool:
+        """Whether nothing at all lies below a path."""
+        store = self._store.look((path,))
+        if not store.exists(Place(0, path)):
+            return True
+        listed = self._listed(store, path)
+        return listed is not None and not any(listed)
+
+    def _listed(self, store: Store, path: str) -> Listed | None:
+        try:
+            with store.folder(Place(0, path)) as handle:
+                return handle.entries()
+        except OSError:
+            return None
+
+    def _is_marked(self, store: Store, folder: str, listed: Listed) -> bool:
+        if SKILL_MD in listed.files:
+            return True
+        if SKILL_MD not in listed.links:
+            return False
+        target = store.resolve(Place(0, folder).child(SKILL_MD))
+        return (
+            isinstance(target, Place)
+            and not is_left_out(store, self._engine.ignore, target)
+            and store.is_regular(target) is True
+        )
 
     def _may_be_skill(self, path: str, foreign: bool) -> bool:
         # A folder of an outer skill that is out of bounds would bring what it holds into bounds with it.
@@ -329,6 +422,13 @@ class Placing:
             )
         self._lookup.entry(asked, self.access)
         return not_found(asked.shown)
+
+    def _not_new(self, asked: Asked) -> SkillFSError:
+        """The error for a skill where something lies that the caller does not see."""
+        if self.access.restricted:
+            self._lookup.entry(asked, self.access)
+            return not_found(asked.shown)
+        return InvalidArgumentError(f"no skill can be made at {quoted(asked.shown)}; choose a new folder")
 
     def _spelled(self, folder: Folder, name: str) -> str:
         """A name as the store spells it: a look-up takes those that are equal under NFC for one."""
@@ -378,8 +478,9 @@ def _at(asked: Asked, parts: tuple[str, ...]) -> Asked:
     return Asked(PathRef(parts), asked.sent, asked.mount)
 
 
-def _left_out(name: str, *, secret: bool = False) -> InvalidArgumentError:
+def _left_out(asked: Asked, name: str, *, secret: bool = False) -> InvalidArgumentError:
     why = "looks like that of a secret and" if secret else "is one that"
     return InvalidArgumentError(
-        f"the name {quoted(name)} {why} is left out of skills, and could not be read back; choose another"
+        f"{quoted(asked.shown)} cannot be written: the name {quoted(name)} {why} is left out of skills, "
+        "and could not be read back; choose another"
     )

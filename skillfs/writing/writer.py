@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from skillfs.core.model import Place
 from skillfs.core.refs import PathRef
 from skillfs.errors import (
     InvalidArgumentError,
     IsFileError,
-    IsFolderError,
     ReadOnlyError,
+    SkillFSError,
+    StoreUnavailableError,
     not_found,
     quoted,
 )
-from skillfs.index.rows import NodeRow, Row, RowKind
+from skillfs.index.rows import Row, RowKind
 from skillfs.lookup import Asked, Lookup
 from skillfs.stores.base import WritableStore
+from skillfs.stores.local_writing import LocalWriting
 from skillfs.sync.reconcile import name_of, parent_of, parents_of
 from skillfs.sync.scan import SKILL_MD
-from skillfs.writing.pending import Writing, failing, unmake
+from skillfs.writing.pending import Writing, changed_error, failing, failing_between, unmake
 from skillfs.writing.placing import Placing, Target, child, exists_error, is_below, link_error, path_of
+from skillfs.writing.removal import Doomed, Removal, asked_at
 
 __all__ = ["Batch", "Writer", "is_marker"]
 
@@ -51,23 +55,39 @@ class Writer:
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Changes that the index takes in together at the end; after a failure, those that were made."""
+        """Changes that the index takes in together at the end; after a failure, those that were made.
+
+        Raises:
+            StoreUnavailableError: Not all of it could be brought to the disk.
+        """
         batch = Batch(self._lookup)
+        store = self._lookup.engine.store
+        flushing = contextlib.ExitStack()
+        if isinstance(store, LocalWriting):
+            flushing.enter_context(store.together())
         try:
             yield batch
         except BaseException:
             # Should the index fail as well, its next check sees what was written; this error is the first.
             with contextlib.suppress(Exception):
                 batch.take_in()
+            with contextlib.suppress(OSError):
+                flushing.close()
             raise
-        batch.take_in()
+        try:
+            batch.take_in()
+        finally:
+            _flush(flushing)
 
 
-class _Doomed(NamedTuple):
-    """Something that is to be removed: whether it is a folder, and the path of its skill."""
-
-    folder: bool
-    skill: str
+def _flush(flushing: contextlib.ExitStack) -> None:
+    try:
+        flushing.close()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise StoreUnavailableError(
+            f"what was written may not be on the disk ({why}); look at it, and write it again"
+        ) from error
 
 
 class Batch:
@@ -75,13 +95,22 @@ class Batch:
 
     Args:
         lookup: Finds what is there.
+
+    Attributes:
+        engine: Store and index.
+        store: The store.
+        placing: Where something may be written.
+        removal: What may be removed.
+        made: Folders that were made so far, those above first.
     """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self._engine = lookup.engine
-        self._store = cast(WritableStore, lookup.engine.store)
-        self._placing = Placing(lookup)
+        self.engine = lookup.engine
+        self.store = cast(WritableStore, lookup.engine.store)
+        self.placing = Placing(lookup)
+        self.removal = Removal(lookup, self.placing)
+        self.made: list[str] = []
         self._changed: set[str] = set()
         self._moves: dict[str, str] = {}
 
@@ -90,7 +119,7 @@ class Batch:
         changed, moves = self._changed, self._moves
         self._changed, self._moves = set(), {}
         if changed or moves:
-            self._engine.written(changed, moves)
+            self.engine.written(changed, moves)
 
     def plan(self, files: Sequence[Asked], folders: Sequence[Asked] = (), *, exclusive: bool = False) -> None:
         """Check, before anything is written, that all of these can be.
@@ -105,12 +134,20 @@ class Batch:
         """
         for asked in files:
             if is_marker(asked):
-                self._placing.promise(asked)
+                self.placing.promise(asked)
+        targets: dict[str, Asked] = {}
         for asked in files:
-            if self._placing.file(asked).lies == "file" and exclusive:
+            target = self.placing.file(asked)
+            if target.lies == "file" and exclusive:
                 raise exists_error(asked)
-        for asked in folders:
-            self._placing.new_folder(asked)
+            targets[target.path] = asked
+        made = {self.placing.new_folder(asked).path: asked for asked in folders}
+        _check_together(targets, made)
+
+    def expect(self, many: Iterable[Asked]) -> None:
+        """Count on `SKILL.md` files that were planned before and are going to be written."""
+        for asked in many:
+            self.placing.expect(asked)
 
     # -- files ---------------------------------------------------------------------------------------------
 
@@ -130,13 +167,17 @@ class Batch:
             InvalidArgumentError: It would lie in no skill, behind a link, or under a name that is left out.
             NotFoundError: It is out of the caller's sight.
         """
-        target = self._placing.file(asked)
+        target = self.placing.file(asked)
         if exclusive and target.lies == "file":
             raise exists_error(asked)
         with failing(asked), self._making(target.folder.path) as made:
-            sink = self._store.create(Place(0, target.path), exclusive=exclusive)
-            writing = Writing(self._store, asked, target.path, sink, made)
+            sink = self.store.create(Place(0, target.path), exclusive=exclusive)
             try:
+                writing = Writing(
+                    *(self.store, asked, target.path, sink, made),
+                    skill=None if is_marker(asked) else self.placing.enclosing(target.folder),
+                    folder=self._name_of_folder(target.folder.path),
+                )
                 if append and target.lies == "file":
                     writing.take_over(Place(0, target.path), keep_watch=True)
             except BaseException:
@@ -153,26 +194,68 @@ class Batch:
         finally:
             writing.discard()
 
-    def commit(self, writing: Writing) -> None:
+    def commit(self, writing: Writing, *, late: bool = False) -> None:
         """Make what was written the file at its place; a failure leaves nothing of it.
+
+        Args:
+            writing: What was written.
+            late: Whether it was begun in an earlier batch.
 
         Raises:
             AlreadyExistsError: It was to be new, and by now a file lies there.
-            ChangedError: It was to be added to, and by now another file lies there.
+            ChangedError: It was to be added to, and by now another file lies there; or its place is gone, or
+                is in no skill any more.
         """
+        # What is known of a remote store says nothing about what this batch has done so far.
+        if (late or not self.store.remote) and not self._has_its_place(writing):
+            self._give_up(writing)
+            raise changed_error(writing.asked)
         made = writing.commit()
         self._made(made)
         self._changed.add(writing.path)
-        self._placing.wrote(writing.path)
+        self.placing.wrote(writing.path)
+
+    def _name_of_folder(self, path: str) -> bytes:
+        """What names a folder itself, wherever it is moved; empty where nothing does."""
+        state = None if self.store.remote else self.store.state(Place(0, path))
+        return b"" if state is None else self.store.inode(state.signature)
+
+    def _has_its_place(self, writing: Writing) -> bool:
+        """Whether a file would still lie where it was to lie, and in a skill."""
+        if self._name_of_folder(parent_of(writing.path)) != writing.folder:
+            return False
+        skill = writing.skill
+        if not self.store.remote and (
+            skill is None or self.store.is_regular(Place(0, child(skill, SKILL_MD))) is not False
+        ):
+            return True  # which is quick to see, and nearly always so
+        try:
+            return Placing(self._lookup).file(writing.asked).path == writing.path
+        except SkillFSError:
+            return False
+
+    def _give_up(self, writing: Writing) -> None:
+        """Leave nothing of a file whose place is gone, nor what is left of its skill for its sake."""
+        writing.discard()
+        at = parent_of(writing.path)
+        while at and self.placing.row(asked_at(at, writing.asked.mount)) is None:
+            try:
+                self.store.remove_folder(Place(0, at))
+                self._changed.add(at)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return
+            at = parent_of(at)
 
     def touch(self, asked: Asked, *, truncate: bool) -> None:
         """Make an empty file, or one that is there empty, or (without `truncate`) as if modified just now."""
-        target = self._placing.file(asked)
+        target = self.placing.file(asked)
         if truncate or target.lies == "nothing":
             self.write(asked, b"")
             return
         with failing(asked):
-            self._store.touch(Place(0, target.path))
+            self.store.touch(Place(0, target.path))
         self._changed.add(target.path)
 
     def copy(self, source: Asked, asked: Asked) -> None:
@@ -181,24 +264,25 @@ class Batch:
         Raises:
             NotFoundError: Nothing that the caller can see is at the source; else as for `begin`.
         """
-        row = self._lookup.entry(source, self._placing.access)
+        row = self._lookup.entry(source, self.placing.access)
         if row.kind != RowKind.FILE:
             self.make_folder(asked, exist_ok=True)
             return
-        target = self._placing.file(asked)
+        target = self.placing.file(asked)
         place = Place(0, target.path)
         if row.place == place:
             raise InvalidArgumentError(f"{quoted(source.shown)} and {quoted(asked.shown)} are the same file")
         if row.place.root == 0:
-            with failing(source), self._making(target.folder.path) as made:
-                self._store.copy(row.place, place)
+            between = failing_between(source, row.path, asked, reading=True)
+            with between, self._making(target.folder.path) as made:
+                self.store.copy(row.place, place)
             self._made(made)
             self._changed.add(target.path)
-            self._placing.wrote(target.path)
+            self.placing.wrote(target.path)
             return
         writing = self.begin(asked)
         try:
-            with failing(source):
+            with failing(source, reading=True):
                 writing.take_over(row.place)
             self.commit(writing)
         finally:
@@ -218,14 +302,14 @@ class Batch:
             AlreadyExistsError: Something lies there.
             NotFoundError: The folder above it is missing, or it is out of the caller's sight.
         """
-        folder = self._placing.new_folder(asked)
+        folder = self.placing.new_folder(asked)
         if folder.visible:
             if not exist_ok:
                 raise exists_error(asked)
             return
         if not parents:
             above = Asked(PathRef(path_of(asked).parts[:-1]), asked.sent, asked.mount)
-            if not self._placing.folder(above).exists:
+            if not self.placing.folder(above).exists:
                 raise not_found(above.shown)
         with failing(asked), self._making(folder.path) as made:
             pass
@@ -238,11 +322,11 @@ class Batch:
             IsFileError: It is a file.
             InvalidArgumentError: It is not empty, a link, or in no skill.
         """
-        row = self._placing.own(asked)
+        row = self.placing.own(asked)
         if row.kind == RowKind.FILE:
             raise IsFileError(f"{quoted(asked.shown)} names a file; remove it as one")
         with failing(asked):
-            self._store.remove_folder(row.place)
+            self.store.remove_folder(row.place)
         self._gone(row.path)
 
     # -- removing ------------------------------------------------------------------------------------------
@@ -261,118 +345,42 @@ class Batch:
             IsFolderError: One is a folder, and that is not asked for.
             InvalidArgumentError: One is neither a skill nor in one, or something would be in no skill then.
         """
-        doomed: dict[str, _Doomed] = {}
+        doomed: dict[str, Doomed] = {}
         for asked in many:
-            self._doom(asked, recursive, doomed)
+            self.removal.doom(asked, recursive, doomed)
         if not doomed:
             return
         mount = many[0].mount
-        self._check_left(doomed, mount)
+        self.removal.check_left(doomed, mount)
         files = [path for path, item in doomed.items() if not item.folder]
         skills = {path: doomed[path].skill for path in files}
         order = {path: (-_depth(own), own, name_of(path) == SKILL_MD) for path, own in skills.items()}
         try:
             for path in sorted(files, key=order.__getitem__):
-                with failing(_asked(path, mount)):
+                with failing(asked_at(path, mount)):
                     try:
-                        self._store.remove(Place(0, path))
+                        self.store.remove(Place(0, path))
                     except FileNotFoundError:
                         if not recursive:
                             raise
                 self._changed.add(path)
             for path in sorted((p for p, item in doomed.items() if item.folder), key=_depth, reverse=True):
                 self._changed.add(path)
-                if self._store.holds_empty_folders:
+                if self.store.holds_empty_folders:
                     self._remove_if_empty(path, mount)
         finally:
             for path in doomed:
-                self._placing.removed(path)
+                self.placing.removed(path)
 
     def _remove_if_empty(self, path: str, mount: str) -> None:
-        with failing(_asked(path, mount)):
+        with failing(asked_at(path, mount)):
             try:
-                self._store.remove_folder(Place(0, path))
+                self.store.remove_folder(Place(0, path))
             except FileNotFoundError:
                 pass
             except OSError as error:
                 if error.errno not in _NOT_EMPTY:
                     raise
-
-    def _doom(self, asked: Asked, recursive: bool, doomed: dict[str, _Doomed]) -> None:
-        link = self._placing.link(asked)
-        if link is not None:
-            doomed[link[0]] = _Doomed(False, link[1])
-            return
-        row = self._placing.own(asked)
-        assert row.skill is not None
-        if row.kind == RowKind.FILE:
-            doomed[row.path] = _Doomed(False, row.skill.path)
-            return
-        if not recursive:
-            raise IsFolderError(f"{quoted(asked.shown)} names a folder; pass recursive=True to remove it all")
-        # What is there now is to go, not what was there at the last check.
-        self._engine.sync(row.path)
-        row = self._placing.own(asked)
-        assert row.skill is not None
-        doomed[row.path] = _Doomed(True, row.skill.path)
-        for path, node, skill in self._below(row):
-            if node.visible or node.kind == RowKind.LINK:
-                doomed[path] = _Doomed(_is_folder(node), skill)
-
-    def _below(self, row: Row) -> list[tuple[str, NodeRow, str]]:
-        """What lies below a folder itself, not behind links: path and enclosing skill, parents first."""
-        assert row.skill is not None
-        at = {row.key: (row.path, row.skill.path)}
-        found = []
-        for node in self._engine.query(lambda: self._engine.catalog.subtree(row.key)):
-            if node.parent not in at:
-                continue
-            above, skill = at[node.parent]
-            path = child(above, node.name)
-            if _is_folder(node):
-                skill = path if node.kind == RowKind.SKILL else skill
-                at[node.key] = (path, skill)
-            found.append((path, node, skill))
-        return found
-
-    def _check_left(self, doomed: Mapping[str, _Doomed], mount: str, arriving: Target | None = None) -> None:
-        """See to it that nothing that can be seen loses its skill and stays.
-
-        Args:
-            doomed: What is going to be removed, or moved away.
-            mount: Name of the mount.
-            arriving: Where a file is going to arrive meanwhile.
-        """
-        losing = {parent_of(path) for path in doomed if name_of(path) == SKILL_MD}
-        for skill in losing:
-            if self._has_outer(skill, losing):
-                continue
-            row = self._placing.row(_asked(skill, mount))
-            if row is None or row.skill is None:
-                continue
-            below = [item for item in self._below(row) if item[1].visible]
-            kept = {path for path, node, _ in below if node.kind == RowKind.SKILL and path not in losing}
-            leaves = {path for path, _, own in below if own in losing and path not in doomed}
-            if arriving is not None and name_of(arriving.path) == SKILL_MD:
-                made = parent_of(arriving.path)
-                kept.add(made)
-                leaves = {path for path in leaves if not is_below(path, made)}
-            elif arriving is not None and arriving.folder.skill in losing:
-                leaves.add(arriving.path)
-            # A folder on the way to a skill can be seen outside skills too.
-            if leaves.difference(above for path in kept for above in parents_of(path)):
-                shown = quoted(_asked(child(skill, SKILL_MD), mount).shown)
-                raise InvalidArgumentError(
-                    f"without {shown} the rest of its folder would be in no skill; "
-                    "remove or move the whole folder instead, recursively"
-                )
-
-    def _has_outer(self, skill: str, losing: set[str]) -> bool:
-        """Whether an outer skill, which the caller can see and which stays, takes over what a skill holds."""
-        outer: str | None = skill
-        while outer is not None and outer in losing:
-            outer = self._placing.folder(_asked(parent_of(outer), "")).skill if outer else None
-        return outer is not None
 
     # -- moving --------------------------------------------------------------------------------------------
 
@@ -386,43 +394,52 @@ class Batch:
                 it is moved into.
             InvalidArgumentError: It would be in no skill, in itself, or behind a link.
         """
-        if self._placing.link(source) is not None:
+        if self.placing.link(source) is not None:
             raise link_error(source)
-        row = self._placing.own(source)
+        row = self.placing.own(source)
         assert row.skill is not None
         is_file = row.kind == RowKind.FILE
-        asked, into = self._destination(row, asked)
-        if is_file:
-            target = self._placing.file(asked)
-        else:
-            target = self._placing.moved_folder(asked, row.kind == RowKind.SKILL)
+        asked, target, is_new = self.destination(row, asked)
         if target.path == row.path:
             return
         if not is_file and is_below(target.path, row.path):
             raise InvalidArgumentError(f"{quoted(source.shown)} cannot be moved into itself")
-        if target.lies != "nothing" and (into or not is_file):
+        if not is_new:
             raise exists_error(asked)
         if is_file:
-            self._check_left({row.path: _Doomed(False, row.skill.path)}, source.mount, target)
-        place = Place(0, target.path)
-        if not is_file and self._placing.lies(target.path) == "folder":
-            with failing(asked):
-                self._store.remove_folder(place)  # an empty one that nobody sees, or it is refused
-        with failing(source), self._making(target.folder.path) as made:
-            self._store.move(row.place, place)
+            self.removal.check_left({row.path: Doomed(False, row.skill.path)}, source.mount, target)
+        else:
+            self.removal.check_links(row.path, target.path, source)
+        between = failing_between(source, row.path, asked, reading=False)
+        with between, self._making(target.folder.path) as made:
+            self.store.move(row.place, Place(0, target.path))
         self._moved(row.path, target.path)
         self._made(made)
 
-    def _destination(self, row: Row, asked: Asked) -> tuple[Asked, bool]:
-        """Where a move leads: into the folder that is there, or to the very path."""
+    def destination(self, row: Row, asked: Asked, *, elsewhere: bool = False) -> tuple[Asked, Target, bool]:
+        """Where a move leads: into the folder that is there, or to the very path.
+
+        Args:
+            row: What is to be moved.
+            asked: Where to.
+            elsewhere: Whether it comes from another store.
+
+        Returns:
+            The path, what lies there, and whether it may be moved there as far as that goes.
+        """
         ref = path_of(asked)
-        there = self._placing.row(asked)
-        if there is not None and there.place == row.place:
-            return asked._replace(ref=PathRef(ref.parts)), False
-        is_folder = there is not None and there.kind != RowKind.FILE
-        into = is_folder or (ref.folder and row.kind == RowKind.FILE)
-        parts = (*ref.parts, name_of(row.path)) if into else ref.parts
-        return asked._replace(ref=PathRef(parts)), into
+        there = self.placing.row(asked)
+        into = False
+        if there is None or elsewhere or there.place != row.place:
+            is_folder = there is not None and there.kind != RowKind.FILE
+            into = is_folder or (ref.folder and row.kind == RowKind.FILE)
+        asked = asked._replace(ref=PathRef((*ref.parts, name_of(row.path)) if into else ref.parts))
+        if row.kind == RowKind.FILE:
+            target = self.placing.file(asked)
+        else:
+            target = self.placing.moved_folder(asked, row.kind == RowKind.SKILL)
+        may_replace = row.kind == RowKind.FILE and not into
+        return asked, target, target.lies == "nothing" or may_replace
 
     def _moved(self, old: str, new: str) -> None:
         # Moves are told to the index as from where it last saw things.
@@ -433,8 +450,8 @@ class Batch:
         self._moves[new] = origin
         self._moves.update({new + p[len(old) :]: was for p, was in along.items() if p != old})
         self._changed.update((old, new))
-        self._placing.removed(old)
-        self._placing.wrote(new)
+        self.placing.removed(old)
+        self.placing.wrote(new)
 
     # -- inner ---------------------------------------------------------------------------------------------
 
@@ -442,27 +459,34 @@ class Batch:
     def _making(self, path: str) -> Iterator[list[str]]:
         """Make a folder and those above it that are missing; they go again when what follows fails."""
         missing = []
-        while path and self._store.holds_empty_folders and self._placing.lies(path) != "folder":
+        while path and self.store.holds_empty_folders and self.placing.lies(path) != "folder":
             missing.append(path)
             path = parent_of(path)
         made: list[str] = []
         try:
             for folder in reversed(missing):
                 with contextlib.suppress(FileExistsError):  # made by another, just now
-                    self._store.make_folder(Place(0, folder))
+                    self.store.make_folder(Place(0, folder))
                     made.append(folder)
             yield made
         except BaseException:
-            unmake(self._store, made)
+            unmake(self.store, made)
             raise
 
+    def changed(self, paths: Iterable[str]) -> None:
+        """Note store paths at which something was changed by other means."""
+        for path in paths:
+            self._changed.add(path)
+            self.placing.removed(path)
+
     def _made(self, folders: list[str]) -> None:
+        self.made.extend(folders)
         self._changed.update(folders)
-        self._placing.made(folders)
+        self.placing.made(folders)
 
     def _gone(self, path: str) -> None:
         self._changed.add(path)
-        self._placing.removed(path)
+        self.placing.removed(path)
 
 
 def is_marker(asked: Asked) -> bool:
@@ -470,13 +494,31 @@ def is_marker(asked: Asked) -> bool:
     return path_of(asked).parts[-1:] == (SKILL_MD,)
 
 
-def _asked(path: str, mount: str) -> Asked:
-    return Asked(PathRef(tuple(path.split("/")) if path else ()), path, mount)
+def _check_together(files: Mapping[str, Asked], folders: Mapping[str, Asked]) -> None:
+    """See to it that what is written together can lie beside one another.
 
-
-def _is_folder(node: NodeRow) -> bool:
-    """Whether a node is a folder itself, and no link to one."""
-    return node.kind in (RowKind.FOLDER, RowKind.SKILL) and node.target is None
+    Args:
+        files: Store paths, with what the caller calls them.
+        folders: The same of folders.
+    """
+    spelled: dict[str, str] = {}
+    for path, asked in (*files.items(), *folders.items()):
+        above = parents_of(path)
+        if path in folders and path in files:
+            above.append(path)
+        for folder in above:
+            if folder in files:
+                shown = quoted(files[folder].shown)
+                raise InvalidArgumentError(
+                    f"{shown} would be a file, and {quoted(asked.shown)} needs a folder there; rename one"
+                )
+        if path.isascii():
+            continue
+        for name in (path, *above):
+            if spelled.setdefault(unicodedata.normalize("NFC", name), name) != name:
+                raise InvalidArgumentError(
+                    f"{quoted(asked.shown)} is equal to another path of this call under NFC; rename one"
+                )
 
 
 def _depth(path: str) -> int:

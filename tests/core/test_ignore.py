@@ -49,3 +49,14 @@ def test_the_root_is_never_hidden() -> None:
 def test_what_is_no_pattern(extra: object) -> None:
     with pytest.raises(InvalidArgumentError):
         IgnoreRules(extra)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("extra", [(), ("!*~",), ("!.*",), ("!*",), ("!.skillfs-*",)])
+def test_files_that_are_being_written_are_never_served(extra: tuple[str, ...]) -> None:
+    rules = IgnoreRules(extra)
+    assert rules.reason(".skillfs-0123456789abcdef~") == "ignored"
+    assert rules.hides("a/.skillfs-0123456789abcdef~", is_folder=False)
+    assert rules.ignores_folder(".skillfs-0123456789abcdef~")
+    for other in (".skillfs-0123456789abcdef", ".skillfs-012345~", "x.skillfs-0123456789abcdef~"):
+        assert (rules.reason(other) is None) == (not other.endswith("~") or extra in (("!*~",), ("!*",)) or
+                                                 (extra != () and other.startswith(".skillfs-")))  # fmt: skip

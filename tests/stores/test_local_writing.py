@@ -278,6 +278,149 @@ def test_a_write_that_fails_leaves_nothing(store: LocalStore, root: Path) -> Non
     assert (root / "a/x.md").read_bytes() == b"old"
 
 
+# -- what is on the disk when --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is flushed and renamed, in order: names of folders, and `file` for any file."""
+    order: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noted(fd: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
+        order.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) if is_folder else "file")
+        fsync(fd)
+
+    def renamed(*arguments: object, **options: object) -> None:
+        order.append("rename")
+        rename(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "rename", renamed)
+    return order
+
+
+def test_a_change_is_on_the_disk_when_its_call_returns(store: LocalStore, flushed: list[str]) -> None:
+    for call, expected in (
+        (lambda: put(store, "a/new.md", b"1"), ["file", "rename", "a"]),
+        (lambda: store.make_folder(at("a/folder")), ["a"]),
+        (lambda: store.remove(at("a/new.md")), ["a"]),
+        (lambda: store.remove_folder(at("a/folder")), ["a"]),
+        (lambda: store.move(at("a/x.md"), at("a/sub/x.md")), ["rename", "sub", "a"]),
+    ):
+        call()
+        assert flushed == expected
+        flushed.clear()
+
+
+def test_many_changes_are_on_the_disk_at_the_end_of_all(
+    store: LocalStore, flushed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.together():
+        for number in range(5):
+            put(store, f"a/{number}.md", b"1")
+            put(store, f"a/sub/{number}.md", b"1")
+        with store.together():
+            store.remove(at("a/1.md"))
+        assert flushed == ["file", "rename"] * 10
+    assert sorted(flushed[20:]) == ["a", "sub"]
+    flushed.clear()
+    monkeypatch.setattr("skillfs.stores.local_writing.MOST_HELD", 1)
+
+    def fail_after_changes() -> None:
+        with store.together():
+            store.remove(at("a/2.md"))
+            store.remove(at("a/sub/2.md"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_after_changes()
+    assert sorted(flushed) == ["a", "sub"]
+    flushed.clear()
+    store.remove(at("a/3.md"))
+    assert flushed == ["a"]
+
+
+# -- what killed writers leave -------------------------------------------------------------------------------
+
+LEFT = ".skillfs-0123456789abcdef~"
+
+
+@pytest.mark.parametrize("sweep", ["create", "copy", "remove_folder"])
+def test_what_nobody_writes_is_swept_away(store: LocalStore, root: Path, sweep: str) -> None:
+    kept = [".skillfs-0123~", "note~", LEFT.upper(), LEFT + "~"]
+    target = "a/empty" if sweep == "remove_folder" else "a"
+    write(root / target, {LEFT: "half", **({} if sweep == "remove_folder" else dict.fromkeys(kept, "kept"))})
+    if sweep == "create":
+        put(store, "a/new.md", b"")
+    elif sweep == "copy":
+        store.copy(at("a/sub/y.md"), at("a/new.md"))
+    else:
+        store.remove_folder(at("a/empty"))
+        assert not (root / "a/empty").exists()
+        return
+    assert not (root / "a" / LEFT).exists()
+    assert all((root / "a" / name).exists() for name in kept)
+
+
+def test_what_somebody_writes_stays(store: LocalStore, root: Path) -> None:
+    one = store.create(at("a/empty/one.md"))
+    one.write(b"one")
+    assert failing(lambda: store.remove_folder(at("a/empty"))) == "ENOTEMPTY"
+    put(store, "a/empty/two.md", b"two")
+    one.commit()
+    assert names(root / "a/empty") == ["one.md", "two.md"]
+
+
+def test_a_folder_or_link_of_such_a_name_stays(store: LocalStore, root: Path) -> None:
+    (root / "a" / LEFT).symlink_to("x.md")
+    (root / "a/sub" / LEFT).mkdir()
+    put(store, "a/new.md", b"")
+    put(store, "a/sub/new.md", b"")
+    assert (root / "a" / LEFT).is_symlink()
+    assert (root / "a/sub" / LEFT).is_dir()
+
+
+def test_a_file_that_is_swept_before_it_is_locked_is_made_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    flock, swept = fcntl.flock, []
+
+    def late(fd: int, operation: int) -> None:
+        if not swept:
+            (beside,) = (root / "a").glob(".skillfs-*~")
+            swept.append(beside)
+            beside.unlink()
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    put(store, "a/new.md", b"whole")
+    assert swept
+    assert (root / "a/new.md").read_bytes() == b"whole"
+
+
+def test_touch_of_a_file_with_other_names_is_of_this_one_alone(store: LocalStore, root: Path) -> None:
+    outside = root.parent / "outside.md"
+    outside.write_text("shared")
+    os.utime(outside, (1, 1))
+    os.link(outside, root / "a/shared.md")
+    store.touch(at("a/shared.md"))
+    assert outside.stat().st_mtime == 1
+    assert (root / "a/shared.md").stat().st_mtime > 1
+    assert (root / "a/shared.md").read_text() == "shared"
+
+
+def test_a_folder_takes_the_place_of_an_empty_one(store: LocalStore, root: Path) -> None:
+    store.move(at("a/sub"), at("a/empty"))
+    assert names(root) == ["a", "a/empty", "a/empty/y.md", "a/x.md"]
+    (root / "full").mkdir()
+    (root / "full/x").touch()
+    assert failing(lambda: store.move(at("a/empty"), at("full"))) == "ENOTEMPTY"
+
+
 # -- confinement -------------------------------------------------------------------------------------------
 
 
