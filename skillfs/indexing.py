@@ -25,7 +25,7 @@ from skillfs.core.textfacts import TextScanner, scan_text
 from skillfs.errors import StoreUnavailableError
 from skillfs.index.rows import ROOT, RowKind, decode_place
 from skillfs.listing import counts_of
-from skillfs.stores.base import FileState, Handle, StaleFile, Store
+from skillfs.stores.base import FileState, Handle, KeyRefusedError, StaleFile, Store
 from skillfs.stores.local import LocalStore
 from skillfs.stores.workers import Workers
 from skillfs.sync.engine import Engine
@@ -263,6 +263,8 @@ def _measure_one(store: Store, number: int, task: _Task) -> _Found | None:
     try:
         with store.open(task.place, known) as handle:
             return _measure(number, task, handle)
+    except KeyRefusedError:
+        return None
     except StoreUnavailableError:
         raise
     except (OSError, StaleFile):

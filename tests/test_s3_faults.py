@@ -213,6 +213,20 @@ def test_a_closed_skill_md_stops_no_other(seeded: Bucket, faulty: FaultyS3) -> N
     assert fs.problems() == []
 
 
+def test_an_archived_skill_md_stops_no_other(seeded: Bucket, faulty: FaultyS3) -> None:
+    seeded.put("library/b/SKILL.md", skill_md("b"), StorageClass="GLACIER")
+    fs = opened(seeded, faulty)
+    assert [skill.path for skill in fs.skills()] == ["a", "b"]
+    (problem,) = fs.problems()
+    assert (problem.code, problem.path) == ("unreadable", "b/SKILL.md")
+    assert "archived" in problem.message
+    fs.sync()
+    assert fs.index_all() == len(FILES) - 1
+    seeded.put("library/b/SKILL.md", skill_md("b"))
+    assert_true(fs, seeded)
+    assert fs.problems() == []
+
+
 def test_a_bucket_that_may_not_be_listed(seeded: Bucket, faulty: FaultyS3) -> None:
     fs = opened(seeded, faulty)
     before = everything(fs)

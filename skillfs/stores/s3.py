@@ -53,7 +53,7 @@ PIECE = 1 << 20
 CLOSING = 5.0
 """Seconds that ending something may take beyond its own time."""
 
-ONE_PUT = 64 << 20
+ONE_PUT = 16 << 20
 """Bytes up to which a file is sent in one request; a longer one in parts of this size."""
 
 
@@ -230,7 +230,7 @@ class S3Source:
             yield from self._pieces(key, 0, known.size, known)
 
     def _pieces(self, key: str, start: int, end: int, known: FileState) -> Iterator[bytes]:
-        """Bytes in pieces, at least one; each has a deadline of its own, and is begun anew where it breaks off."""
+        """Bytes in pieces, at least one; each with its own deadline, begun anew where it breaks off."""
         at = start
         stack = AsyncExitStack()
         body: Any = None

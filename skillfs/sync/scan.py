@@ -20,7 +20,7 @@ from skillfs.core.model import Place, Severity
 from skillfs.core.wire import quote_name
 from skillfs.errors import SkillFSError
 from skillfs.index.rows import RowKind
-from skillfs.stores.base import FileState, FolderHandle, StaleFile, Store, unsettled
+from skillfs.stores.base import FileState, FolderHandle, KeyRefusedError, StaleFile, Store, unsettled
 from skillfs.stores.workers import Workers
 
 __all__ = ["PENDING", "SKILL_MD", "FolderSight", "ScanProblem", "Scanner", "Seen", "is_gone", "is_left_out"]
@@ -288,7 +288,7 @@ class Scanner:
         except FileNotFoundError:
             raise StaleFile from None
         except OSError as error:
-            if isinstance(error, SkillFSError):
+            if isinstance(error, SkillFSError) and not isinstance(error, KeyRefusedError):
                 raise
             above, _, name = seen.path.rpartition("/")
             self.unreadable_file(above, name, error)
@@ -408,7 +408,10 @@ class Scanner:
             message = "is too large to be read when the store is scanned; it is served without a hash"
             self.problems.append(ScanProblem(path, name, "too-large", "warning", message))
             return
-        message = f"cannot be opened ({_why(error)}); mend its permissions"
+        if isinstance(error, KeyRefusedError):
+            message = f"cannot be opened: {error.message}"
+        else:
+            message = f"cannot be opened ({_why(error)}); mend its permissions"
         self.problems.append(ScanProblem(path, name, "unreadable", "error", message))
 
     def _unknown(self, place: Place) -> FileState:
