@@ -320,13 +320,10 @@ def test_a_refusal_says_why(seeded: Bucket, faulty: FaultyS3, error: Error, word
     assert time.monotonic() - started < 1  # asking again would change nothing
 
 
-def test_a_redirect_leads_nowhere_else(
-    seeded: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redirect_leads_nowhere_else(seeded: Bucket, faulty: FaultyS3) -> None:
     fs = opened(seeded, faulty)
     came: list[Incoming] = []
     elsewhere = Listener(lambda incoming: came.append(incoming) or Answer(200, body=b"forged"))
-    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
     try:
         faulty.add(Redirect(f"{elsewhere.endpoint}/b"))
         for attempt in (fs.sync, lambda: fs.get_content("a/small.txt")):

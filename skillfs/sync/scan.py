@@ -287,12 +287,17 @@ class Scanner:
                 return seen._replace(state=handle.settled(), head=head, content=content)
         except FileNotFoundError:
             raise StaleFile from None
+        except KeyRefusedError as error:
+            return self._headless(seen, error)
+        except SkillFSError:
+            raise
         except OSError as error:
-            if isinstance(error, SkillFSError) and not isinstance(error, KeyRefusedError):
-                raise
-            above, _, name = seen.path.rpartition("/")
-            self.unreadable_file(above, name, error)
-            return seen._replace(state=unsettled(seen.state), head=b"")
+            return self._headless(seen, error)
+
+    def _headless(self, seen: Seen, error: OSError) -> Seen:
+        above, _, name = seen.path.rpartition("/")
+        self.unreadable_file(above, name, error)
+        return seen._replace(state=unsettled(seen.state), head=b"")
 
     def note_names(self, path: str, name: str, names: int) -> None:
         """Note a file that has more than one name."""
