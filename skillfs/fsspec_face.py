@@ -1,4 +1,4 @@
-"""What fsspec expects of a filesystem: its methods over store paths, and the refusal of all that would write.
+"""What fsspec expects of a filesystem: its methods over store paths; those that write are in `FsspecWriting`.
 
 The methods take paths only: no ids, nothing is decoded. What fsspec derives from them (`walk`, `glob`, `du`,
 `get`, `cat`, …) is left to it. All go through five ways to the store, which are others where several stores

@@ -138,7 +138,7 @@ def _count(engine: Engine, access: Access) -> _Missing:
     for task in _missing(engine, access):
         files += 1
         unreadable += not task.content and not remote
-        size += task.size
+        size += max(0, task.size)
     return _Missing(files, unreadable, size)
 
 
@@ -152,7 +152,7 @@ def _missing(engine: Engine, access: Access) -> Iterator[_Task]:
             if above is None or above.skill is None or (access.restricted and not access.allows(above.skill)):
                 continue
             place = decode_place(target) if target is not None else above.place.child(name)
-            yield _Task(key, place, signature, size or 0, content)
+            yield _Task(key, place, signature, -1 if size is None else size, content)
 
 
 class _Folder(NamedTuple):
@@ -197,7 +197,7 @@ def _batches(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
     size = 0
     for task in tasks:
         batch.append(task)
-        size += task.size
+        size += max(0, task.size)
         if len(batch) >= BATCH_FILES or size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -277,7 +277,7 @@ def _measure(number: int, task: _Task, handle: Handle) -> _Found | None:
     if task.signature not in (signature, signature + b"?"):
         return None
     if size <= SMALL_FILE:
-        data = handle.read(0, size)
+        data = handle.read(0, size) if size >= 0 else b"".join(handle.blocks())
         content, md5_, sha256_, text = xxh3(data), md5(data), sha256(data), scan_text(data)
     else:
         md5_, sha256_, scanner = md5(), sha256(), TextScanner()

@@ -132,6 +132,10 @@ def open_engine(
         if engine is None:
             engine = Engine(opened, Database(path), Namespace(namespace), rules, opened.title)
             _engines[key] = engine
+        else:
+            # A link to the root is another spelling of it, whoever was the first to open it.
+            both = (*engine.store.spellings, *opened.spellings)
+            engine.store.spellings = tuple(dict.fromkeys(both))
     return engine, None if look is None else (marks.get(engine, marks[None]), look)
 
 

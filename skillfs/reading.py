@@ -259,6 +259,9 @@ class Reader:
                 known = FileState(row.signature, -1 if row.size is None else row.size, row.modified)
             try:
                 handle = self._engine.store.open(row.place, known)
+            except StaleFile:
+                self._engine.look_again(row.path.rpartition("/")[0])
+                continue
             except OSError as error:
                 if error.errno in _GONE:
                     self._engine.look_again(row.path.rpartition("/")[0])
@@ -266,6 +269,8 @@ class Reader:
                 raise _open_error(error, asked) from error
             keep = False
             try:
+                if handle.state.size < 0:
+                    handle = _Held(handle)  # how much there is shows only in the reading
                 if handle.state.signature != row.signature:
                     if attempt < ATTEMPTS - 1 and not _is_racy(row, handle, attempt):
                         self._engine.look_again(row.path.rpartition("/")[0])
@@ -367,8 +372,13 @@ class _Held:
         self.state = handle.state
         self._handle = handle
         if handle.state.size < 0:
-            self._data = b"".join(handle.blocks())
-            self.state = handle.state._replace(size=len(self._data))
+            parts, size = [], 0
+            for block in handle.blocks():
+                parts.append(block)
+                size += len(block)
+                check_hold_limit(size)
+            self._data = b"".join(parts)
+            self.state = handle.state._replace(size=size)
         else:
             self._data = _bytes(handle, 0, handle.state.size)
 

@@ -311,3 +311,13 @@ def test_malformed_options_are_refused_by_name(root: Path, options: dict[str, ob
 def test_malformed_stores_are_refused(store: object) -> None:
     with pytest.raises(InvalidArgumentError, match="store"):
         SkillFileSystem(store, index=":memory:")
+
+
+def test_a_link_to_the_root_is_a_spelling_of_it_whoever_came_first(tmp_path: Path) -> None:
+    real, link = write(tmp_path / "real", {"a/SKILL.md": skill_md("a")}), tmp_path / "link"
+    link.symlink_to(real)
+    index = tmp_path / "index.sqlite"
+    first, second = SkillFileSystem(real, index=index), SkillFileSystem(link, index=index)
+    assert first._engine is second._engine
+    assert second.info(f"{link}/a/SKILL.md")["kind"] == "file"
+    assert second.entry(f"{link}/a/SKILL.md").path == "a/SKILL.md"

@@ -22,7 +22,7 @@ from weakref import WeakSet
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
-from skillfs.errors import InvalidArgumentError, quoted
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError, quoted
 from skillfs.stores import patience
 from skillfs.stores.base import FileState, StaleFile
 from skillfs.stores.s3_answers import (
@@ -195,6 +195,10 @@ class S3Source:
                 found, more = self._page(prefix, more, asked)
             except PermissionError as error:
                 raise may_not_list() from error
+            except FileNotFoundError as error:
+                raise StoreUnavailableError(
+                    "the store refuses to answer: HTTP status 404; see that endpoint and bucket are right"
+                ) from error
             yield from found
             if not more:
                 return

@@ -2,7 +2,8 @@
 
 An opening, an old listing, a read that met a new signature and an explicit sync all call `sync` with a scope;
 it looks for differences without holding anything up, and only when there are some takes the writer's lock,
-looks at those places again, reconciles and commits.
+looks at those places again, reconciles and commits. A remote store is asked before the lock is taken; what it
+said counts only if nothing was taken in meanwhile.
 """
 
 from __future__ import annotations
@@ -172,8 +173,9 @@ class Engine:
             try:
                 self.sync(path)
             except Exception as error:
-                _log.warning("a check of the store failed: %s", error)
                 self.check_error = error.message if isinstance(error, SkillFSError) else type(error).__name__
+                _log.warning("a check of the store failed: %s", self.check_error)
+                _log.debug("how it failed:", exc_info=error)
                 self._checked[path] = (time.monotonic(), 0.0)
             finally:
                 self._checking.release()
@@ -196,7 +198,7 @@ class Engine:
 
         Args:
             path: Store path; the whole store by default.
-            on_progress: Called now and then with the number of entries read, during a first opening.
+            on_progress: Called now and then with the number of folders read, during a first opening.
             look: What a remote store showed just now, to begin with, and the moment before that.
 
         Raises:
@@ -280,8 +282,10 @@ class Engine:
             scanner = Scanner(look, self.ignore)
             gathered = gather(look, self.catalog, scanner, dirty) if dirty else None
         except _MAYBE_DAMAGE_IN_SYNC as error:
-            if isinstance(error, SkillFSError) or self.catalog.stamp() == stamp:
+            if isinstance(error, SkillFSError):
                 raise
+            if self.catalog.stamp() == stamp:
+                raise IndexDamage("rows that do not fit together") from error
             raise StaleFile from error  # rows that changed meanwhile
         return _Prepared(stamp, dirty, scanner, gathered)
 
@@ -333,6 +337,7 @@ class Engine:
 
     def _begin_whole(self) -> None:
         """Look at all of the store as if for the first time, or once more."""
+        self._epoch += 1
         for _ in range(MOST_LOOKS):
             with contextlib.suppress(StaleFile):
                 self._sync("", self.store.look(), None)
@@ -361,14 +366,16 @@ class Engine:
         with self._lock:
             self._notice_replacement()
             self._epoch += 1
-            for _ in range(MOST_LOOKS):
-                # A new SKILL.md of somebody else can be gone again between the look and its reading.
+            for left in reversed(range(MOST_LOOKS)):
+                # A new SKILL.md of somebody else can be gone again between the look and its reading, and
+                # another process can take in what is newer than the look; at the last turn it has to wait.
+                alone = self.store.remote and not left
                 with contextlib.suppress(StaleFile):
-                    self._recovering(lambda: self._take_in(set(paths), moves or {}))
+                    self._recovering(lambda: self._take_in(set(paths), moves or {}, alone=alone))  # noqa: B023
                     return
             raise StoreUnavailableError(_TOO_FAST)
 
-    def _take_in(self, paths: set[str], moves: Mapping[str, str]) -> None:
+    def _take_in(self, paths: set[str], moves: Mapping[str, str], *, alone: bool = False) -> None:
         if not self._is_built():
             self._begin_whole()
             return
@@ -377,6 +384,7 @@ class Engine:
         known = {self._known_folder(where) for path in told for where in (path, parent_of(path))}
         if not self.store.remote:
             known |= marked_from(self.catalog, told)
+        since = self.journal.revision() if self.store.remote and not alone else None
         while True:
             look = self.store.look(known)
             # Where no folder is empty, one whose last file went away is gone as well.
@@ -385,7 +393,10 @@ class Engine:
                 break
             known = {parent_of(f) if f in gone else f for f in known}
         # Of what others did there meanwhile, not enough is known.
-        if not self._apply(known, look, sure=self.store.remote, told=told, moves=moves):
+        again = known if alone else None
+        if not self._apply(
+            known, look, sure=self.store.remote, told=told, moves=moves, since=since, again=again
+        ):
             self._apply_everywhere(known, moves)
 
     def _known_folder(self, path: str) -> str:
@@ -467,6 +478,7 @@ class Engine:
             self._is_built()
 
     def _apply_everywhere(self, dirty: set[str], moves: Mapping[str, str] | None = None) -> None:
+        assert not self.store.remote  # which shows nothing by itself: all would seem to be gone
         self._apply(dirty | find_dirty(self.store, self.catalog), self.store, sure=True, moves=moves)
 
     def _apply(
@@ -477,6 +489,8 @@ class Engine:
         sure: bool,
         told: Collection[str] = (),
         moves: Mapping[str, str] | None = None,
+        since: int | None = None,
+        again: Collection[str] | None = None,
     ) -> bool:
         """Reconcile these folders, in one transaction.
 
@@ -486,6 +500,8 @@ class Engine:
             sure: Whether the whole store was looked at again after something had been missed or met anew.
             told: Paths at and below which it is known what happened, so that nothing there makes unsure.
             moves: New path to old path of what is known to have been moved.
+            since: The revision of the index before the look, where another one makes the look worthless.
+            again: Folders to look at once more, now that nobody else can take anything in.
 
         Returns:
             False, with nothing done, when something left one of them or may have come from another, and that
@@ -494,6 +510,10 @@ class Engine:
         """
         with self.database.write() as connection:
             self._is_built()
+            if since is not None and self.journal.revision() != since:
+                raise StaleFile
+            if again is not None:
+                look = self.store.look(again)
             scanner = Scanner(look, self.ignore)
             gathered = gather(look, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):

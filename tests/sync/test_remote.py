@@ -12,9 +12,16 @@ from typing import Any
 
 import pytest
 
-from skillfs import ChangedError, InvalidArgumentError, NotFoundError, SkillFileSystem, UnreadableError
+from skillfs import (
+    ChangedError,
+    InvalidArgumentError,
+    NotFoundError,
+    SkillFileSystem,
+    StoreUnavailableError,
+    UnreadableError,
+)
 from tests.conftest import skill_md
-from tests.servers.faults import ACCESS_DENIED, FaultyS3, Hook
+from tests.servers.faults import ACCESS_DENIED, Error, FaultyS3, Hook
 from tests.servers.s3 import KEY, SECRET, Bucket
 
 FILES = {
@@ -340,3 +347,30 @@ def test_an_index_belongs_to_one_endpoint_and_credential(
     opened(seeded, faulty, index=index)
     with pytest.raises(InvalidArgumentError, match="endpoint"):
         one.sync()
+
+
+def test_a_write_takes_nothing_from_another_process(seeded: Bucket, faulty: FaultyS3, tmp_path: Path) -> None:
+    index = tmp_path / "index.sqlite"
+    ours = opened(seeded, faulty, index=index, writable=True)
+
+    class Late(Hook):
+        """The answer is made, and then held back until another has written."""
+
+        def after(self, answer: Any) -> Any:
+            command = [sys.executable, "-c", OTHER, f"{seeded.url}/p", str(index), faulty.endpoint]
+            assert subprocess.run(command, check=False, timeout=60).returncode == 0
+            return answer
+
+    faulty.add(Late(lambda _: None), "ListObjectsV2", times=1)
+    ours.pipe_file("a/ours.md", b"ours")
+    assert ours.exists("a/ours.md")
+    assert ours.exists("a/theirs.md")
+
+
+def test_an_answer_that_there_is_nothing_to_list(seeded: Bucket, faulty: FaultyS3) -> None:
+    fs = opened(seeded, faulty)
+    faulty.add(Error(404, "NotFound"), "ListObjectsV2")
+    for attempt in (fs.sync, lambda: opened(seeded, faulty)):
+        with pytest.raises(StoreUnavailableError, match="404"):
+            attempt()
+    assert fs.exists("a/x.md")
