@@ -10,6 +10,7 @@ file, follows redirects anywhere, and passes over links that begin with `http`, 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -70,6 +71,14 @@ T = TypeVar("T")
 
 class _NoPageError(Exception):
     """What was to be a page with links is something else."""
+
+
+def _is_on(loop: object) -> bool:
+    """Whether this runs on a loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 class HttpSource:
@@ -218,6 +227,7 @@ class HttpSource:
         at = 0
         stack = AsyncExitStack()
         body: Any = None
+        pid = os.getpid()
 
         async def piece() -> bytes:
             nonlocal body, stack
@@ -236,7 +246,9 @@ class HttpSource:
                 at += len(data)
                 yield data
         finally:
-            sync(self._fs.loop, stack.aclose, timeout=CLOSING)
+            # In a child, or when the garbage collector ends this on the loop's own thread, nobody can wait.
+            if body is not None and pid == os.getpid() and not _is_on(self._fs.loop):
+                sync(self._fs.loop, stack.aclose, timeout=CLOSING)
 
     @asynccontextmanager
     async def _body(self, key: str, start: int, end: int, known: FileState) -> AsyncIterator[Any]:

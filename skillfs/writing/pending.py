@@ -16,6 +16,7 @@ from skillfs.errors import (
     StoreUnavailableError,
     TooLargeError,
     UnreadableError,
+    no_handle_left,
     not_found,
     quoted,
 )
@@ -26,7 +27,6 @@ from skillfs.writing.placing import exists_error
 __all__ = ["Writing", "changed_error", "failing", "failing_between", "unmake"]
 
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
-_NO_HANDLE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _REPLACED = frozenset((errno.ELOOP, errno.ENOTDIR, errno.ESTALE))
 
 
@@ -163,8 +163,8 @@ def _in_words(error: OSError, asked: Asked, reading: bool) -> SkillFSError:
     shown, code = quoted(asked.shown), error.errno
     if code in _NO_ROOM:
         return StoreUnavailableError(f"no room is left in the store for {shown}; make room and try again")
-    if code in _NO_HANDLE_LEFT:
-        return StoreUnavailableError("too many files are open in this process; close some and try again")
+    if (exhausted := no_handle_left(error)) is not None:
+        return exhausted
     if code == errno.EROFS:
         return ReadOnlyError(f"the store lies on a read-only filesystem; {shown} cannot be changed")
     if code == errno.ENOTEMPTY:
