@@ -225,6 +225,7 @@ class SkillFileSystem(FsspecFace):
             NotIndexedError: It is a hash that is not known for every file yet.
         """
         asked = self._lookup.ask(ref)
+        self._engine.flush()  # what a reading has just learned is to be seen
         row = self._lookup.entry(asked, self._lookup.access(base_paths))
         return entry_of(row, link=row.path if asked.linked(row) else None)
 

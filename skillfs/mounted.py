@@ -142,6 +142,8 @@ class MountedStores(FsspecFace):
     def entry(self, ref: object, *, base_paths: Sequence[object] | None = None) -> Entry:
         """See `SkillFileSystem.entry`."""
         table = self._table.within(base_paths)
+        for each in table.mounts:
+            each.engine.flush()  # what a reading has just learned is to be seen
         mount, asked, row = _find(table, ref)
         if mount is None:
             return entry_of(_root_now(table))

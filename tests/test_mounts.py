@@ -214,7 +214,9 @@ def test_a_store_of_any_filesystem_may_be_mounted(stores: Path) -> None:
 
 
 def test_every_form_of_reference(stores: Path, fs: SkillFileSystem) -> None:
+    fs.get_content("mine/pdf/t.md")
     entry = fs.entry("mine/pdf/t.md")
+    assert entry.characters == len(TEXT)
     assert (entry.path, entry.name, entry.skill_path) == ("mine/pdf/t.md", "t.md", "mine/pdf")
     refs = [
         *("/mine/pdf/t.md", "./mine/pdf/t.md", "skill://mine/pdf/t.md", "skill://mine/pdf/%74.md"),

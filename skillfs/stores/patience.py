@@ -14,8 +14,14 @@ __all__ = ["Refused", "persistently"]
 
 T = TypeVar("T")
 
+NOBODY = frozenset({"no connection", "no trusted connection"})
+"""Reasons that say that nobody was reached."""
+
 DEADLINE = 30.0
 """Seconds after which a store that keeps failing counts as away."""
+
+UNREACHED = 8.0
+"""The same where nobody that could be the store was reached at all: a wrong address gets no better."""
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -49,7 +55,8 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
         OSError: Of the kinds that say something about the file, not about the moment.
         StaleFile: The file is another.
     """
-    end = time.monotonic() + DEADLINE
+    started = time.monotonic()
+    end = started + DEADLINE
     pause = FIRST_PAUSE
     while True:
         try:
@@ -66,9 +73,11 @@ def persistently(work: Callable[[float], T], reason_of: Callable[[Exception], st
                     ) from error
                 raise StoreUnavailableError(f"the store refuses to answer: {refused.reason}") from error
             wait = pause * random.uniform(0.5, 1.0)
-            if time.monotonic() + wait >= end:
-                raise StoreUnavailableError(
-                    f"the store does not answer ({reason}); try again later"
-                ) from error
+            unreached = reason in NOBODY
+            if time.monotonic() + wait >= (min(end, started + UNREACHED) if unreached else end):
+                advice = (
+                    "see that its address is right, or try again later" if unreached else "try again later"
+                )
+                raise StoreUnavailableError(f"the store does not answer ({reason}); {advice}") from error
         time.sleep(wait)
         pause = min(pause * 2, LONGEST_PAUSE)

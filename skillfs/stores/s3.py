@@ -194,7 +194,7 @@ class S3Source:
             try:
                 found, more = self._page(prefix, more, asked)
             except PermissionError as error:
-                raise may_not_list() from error
+                raise may_not_list(error.filename or "") from error
             except FileNotFoundError as error:
                 raise StoreUnavailableError(
                     "the store refuses to answer: HTTP status 404; see that endpoint and bucket are right"

@@ -178,7 +178,7 @@ def reason_of(error: Exception, *, of_key: bool = False) -> str:
     if status == 412 or code == "PreconditionFailed":
         raise StaleFile from error
     if status in (401, 403):
-        raise may_not_read() from error
+        raise may_not_read(code if _CODE(code) else "") from error
     if code == "NoSuchBucket":
         raise Refused("there is no such bucket") from error
     if 300 <= status < 500 and status not in (408, 409, 425, 429):
@@ -210,6 +210,8 @@ def _reason_without_answer(error: Exception) -> str:
         raise error
     names = [type(each).__name__ for each in _chain(error)]
     name = next((n for n in names if n in _WORDS), names[0])
+    if name == "ProfileNotFound":
+        raise Refused("there is no such profile; see that it is spelled right") from error
     if _WORDS.get(name) == "":
         raise Refused(
             "no credentials were found; pass key and secret, a profile or anon=True, or set them in the "
@@ -218,7 +220,9 @@ def _reason_without_answer(error: Exception) -> str:
     if name == "ParamValidationError" or isinstance(
         error, TypeError | LookupError | AttributeError | ValueError | NameError | AssertionError
     ):
-        raise Refused(f"{name} in the client") from error
+        raise Refused(
+            f"the client takes no such endpoint, bucket or key ({name}); see that they are spelled right"
+        ) from error
     return _WORDS.get(name, "the connection failed")
 
 

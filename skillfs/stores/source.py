@@ -182,16 +182,17 @@ class LengthError(Exception):
     """A body of another length than was announced. Never reaches a caller."""
 
 
-def may_not_list() -> UnreadableError:
-    """The error of a store that the credentials do not open."""
+def may_not_list(code: str = "") -> UnreadableError:
+    """The error of a store that the credentials do not open; `code` is what the store calls that."""
+    called = f" ({code})" if code else ""
     return UnreadableError(
-        "the store may not be listed with these credentials; pass others, or have listing allowed"
+        f"the store may not be listed with these credentials{called}; pass others, or have listing allowed"
     )
 
 
-def may_not_read() -> PermissionError:
-    """The error of a key that the credentials do not open."""
-    return PermissionError(errno.EACCES, "the credentials do not allow it")
+def may_not_read(code: str = "") -> PermissionError:
+    """The error of a key that the credentials do not open; `code` is what the store calls that."""
+    return PermissionError(errno.EACCES, "the credentials do not allow it", code or None)
 
 
 def is_not_there() -> FileNotFoundError:

@@ -133,6 +133,11 @@ class Engine:
         self._pending_since = 0.0
         _engines.add(self)
 
+    def __del__(self) -> None:
+        # A process that reads one file and ends never comes to the next commit.
+        with contextlib.suppress(Exception):
+            self.flush()
+
     # -- freshness -----------------------------------------------------------------------------------------
 
     def ensure_fresh(self, path: str, max_age: float) -> None:

@@ -482,5 +482,5 @@ def _left_out(asked: Asked, name: str, *, secret: bool = False) -> InvalidArgume
     why = "looks like that of a secret and" if secret else "is one that"
     return InvalidArgumentError(
         f"{quoted(asked.shown)} cannot be written: the name {quoted(name)} {why} is left out of skills, "
-        "and could not be read back; choose another"
+        "and could not be read back; choose another, and leave it out of a folder that is written whole"
     )

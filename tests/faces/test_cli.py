@@ -868,3 +868,11 @@ def test_an_option_of_all_commands_goes_before_them(store: Path, run: Callable[.
     assert done.code == 2
     assert "-s goes before the command" in done.err
     assert 'put "--" before' in run("tree", "-x").err
+
+
+def test_what_a_reading_has_learned_is_there_for_the_next_command(store: Path, tmp_path: Path) -> None:
+    index = ("-s", store, "--index", tmp_path / "own.sqlite")
+    file = json.loads(process(*index, "find", "--json", "**/SKILL.md").out)[0]
+    assert json.loads(process(*index, "stat", "--json", file["uuid"]).out)["md5"] is None
+    header = process(*index, "cat", "--header", file["uuid"]).out
+    assert json.loads(process(*index, "stat", "--json", file["uuid"]).out)["md5"] in header
