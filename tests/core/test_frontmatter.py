@@ -380,10 +380,10 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_hostile_front_matter_is_an_error_at_once(head):
     plainyaml.load("a: b")
-    start = time.process_time()
+    start = time.thread_time()
     found = read_front_matter(head, "x")
     # The aim is 10 ms for the first and 50 ms for all; the rest is room for a loaded machine.
-    assert time.process_time() - start < 0.2
+    assert time.thread_time() - start < 0.2
     assert "error" in {fault.severity for fault in found.faults}
 
 
@@ -403,9 +403,9 @@ def test_hostile_front_matter_is_an_error_at_once(head):
 )
 def test_no_bytes_take_long(head):
     plainyaml.load("a: b")
-    start = time.process_time()
+    start = time.thread_time()
     read_front_matter(head, "x")
-    assert time.process_time() - start < 0.2
+    assert time.thread_time() - start < 0.2
 
 
 fences = st.sampled_from(

@@ -319,7 +319,7 @@ COLONS = "".join(f"k{i}: b: c\n" for i in range(200))
 )
 def test_no_text_takes_long(make, parser):
     text = make(SIZE[parser])
-    start = time.process_time()
+    start = time.thread_time()
     load(text)
     # The aim is 50 ms; libyaml's worst is 15, the pure parser's 36. The rest is room for a loaded machine.
-    assert time.process_time() - start < 0.2
+    assert time.thread_time() - start < 0.2
