@@ -49,8 +49,9 @@ from skillfs.listing import (
 )
 from skillfs.lookup import Asked
 from skillfs.mounts import Mount, MountTable, View, naming, not_indexed, status_of
+from skillfs.open_file import OpenFile
 from skillfs.opening import data_folder
-from skillfs.reading import OpenFile, Reader
+from skillfs.reading import Reader
 from skillfs.stores.base import FileState
 from skillfs.tree import Branch, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Batch, Writer

@@ -9,8 +9,6 @@ the end refused.
 from __future__ import annotations
 
 import errno
-import io
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -46,13 +44,14 @@ from skillfs.errors import (
 )
 from skillfs.index.rows import Row
 from skillfs.lookup import Asked, Lookup
+from skillfs.open_file import BUFFER, OpenFile, StoreFile
 from skillfs.stores.base import FileState, Handle, StaleFile
 from skillfs.stores.workers import Workers
 
-__all__ = ["OpenFile", "Reader", "StoreFile"]
+__all__ = ["Reader", "check_count", "sequence_of"]
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+    pass
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -66,11 +65,8 @@ SMALL_FILE = 1 << 20
 MOST_START = 2**63 - 1
 """What an answer says of a start beyond it: larger integers are none for most readers of JSON."""
 
-BUFFER = 1 << 16
-"""Bytes that an open file reads ahead; each filling costs two system calls."""
-
 REMOTE_BUFFER = 1 << 20
-"""The same of a remote store; each filling costs a request."""
+"""Bytes that an open file of a remote store reads ahead; each filling costs a request."""
 
 MOST_CACHED_FACTS = 2_048
 _MD5 = re.compile(r"(?:md5:)?[0-9a-fA-F]{32}")
@@ -402,105 +398,6 @@ class _Held:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class StoreFile(io.RawIOBase):
-    """An open file of a store, read-only.
-
-    Attributes:
-        path: Store path.
-        size: Bytes.
-    """
-
-    mode = "rb"
-
-    def __init__(self, handle: Handle, path: str) -> None:
-        super().__init__()
-        self._handle = handle
-        self._at = 0
-        self.path = path
-        self.size = handle.state.size
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def seekable(self) -> bool:
-        """True."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a byte; see `io.IOBase.seek`.
-
-        Raises:
-            InvalidArgumentError: The position is negative, or `whence` is none of 0, 1, 2.
-        """
-        if whence not in (0, 1, 2):
-            raise InvalidArgumentError(f"whence is {whence}; use 0, 1 or 2")
-        to = offset + (0, self._at, self.size)[whence]
-        if to < 0:
-            raise InvalidArgumentError("a position before the start of the file; seek to 0 or later")
-        self._at = to
-        return to
-
-    def tell(self) -> int:
-        """Position in bytes."""
-        return self._at
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read bytes into a buffer; see `io.RawIOBase.readinto`.
-
-        Raises:
-            ChangedError: The file is no longer the version that was opened.
-            StoreUnavailableError: The store failed to read it.
-        """
-        view = memoryview(buffer).cast("B")
-        data = self._next(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        """The rest of the file; raises as `readinto`."""
-        return self._next(self.size)
-
-    def _next(self, length: int) -> bytes:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
-        try:
-            data = self._handle.read(self._at, max(0, min(length, self.size - self._at)))
-            unchanged = self._handle.unchanged()
-        except StaleFile:
-            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again") from None
-        except SkillFSError:
-            raise
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"reading {quoted(self.path)} failed ({error.strerror or type(error).__name__}); try again"
-            ) from error
-        if not unchanged:
-            raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again")
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Close it."""
-        if not self.closed:
-            self._handle.close()
-        super().close()
-
-
-class OpenFile(io.BufferedReader):
-    """A `StoreFile` with a buffer.
-
-    Attributes:
-        path: Store path.
-        size: Bytes.
-    """
-
-    def __init__(self, raw: StoreFile, buffer: int = BUFFER) -> None:
-        super().__init__(raw, buffer)
-        self.path = raw.path
-        self.size = raw.size
 
 
 def check_count(name: str, value: object, least: int) -> None:

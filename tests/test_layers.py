@@ -12,7 +12,7 @@ STOREYS = [
     {"core"},
     {"stores", "index"},
     {"sync", "access"},
-    {"opening", "lookup"},
+    {"opening", "lookup", "open_file"},
     {"reading", "listing"},
     {"mounts", "writing"},
     {"tree", "indexing", "folding", "fsspec_writing"},
