@@ -225,7 +225,7 @@ class SkillFileSystem(FsspecFace):
             NotIndexedError: It is a hash that is not known for every file yet.
         """
         asked = self._lookup.ask(ref)
-        self._engine.flush()  # what a reading has just learned is to be seen
+        self._engine.learned.flush()  # what a reading has just learned is to be seen
         row = self._lookup.entry(asked, self._lookup.access(base_paths))
         return entry_of(row, link=row.path if asked.linked(row) else None)
 
@@ -360,7 +360,7 @@ class SkillFileSystem(FsspecFace):
             StoreUnavailableError: The store is not there.
         """
         self._engine.sync()
-        self._engine.flush()
+        self._engine.learned.flush()
 
     @property
     def revision(self) -> int:

@@ -334,7 +334,7 @@ class Lookup:
     def _freshen_for(self, ref: Ref) -> None:
         """Before a search: no single place of the store can say whether it has something new to be found."""
         if isinstance(ref, HashRef):
-            self.engine.flush()  # a hash that a reading has just printed can be asked for at once
+            self.engine.learned.flush()  # a hash that a reading has just printed can be asked for at once
         if isinstance(ref, HashRef | NameRef):
             self.engine.ensure_fresh("", self._max_age)
 

@@ -144,7 +144,7 @@ class MountedStores(FsspecFace):
         """See `SkillFileSystem.entry`."""
         table = self._table.within(base_paths)
         for each in table.mounts:
-            each.engine.flush()  # what a reading has just learned is to be seen
+            each.engine.learned.flush()  # what a reading has just learned is to be seen
         mount, asked, row = _find(table, ref)
         if mount is None:
             return entry_of(_root_now(table))
@@ -254,7 +254,7 @@ class MountedStores(FsspecFace):
             try:
                 with naming(mount.name):
                     mount.engine.sync()
-                    mount.engine.flush()
+                    mount.engine.learned.flush()
             except SkillFSError as error:
                 failed = failed or error
         if failed is not None:

@@ -321,7 +321,7 @@ class Reader:
             facts, content = _compute(handle)
             if content == row.content and handle.unchanged():
                 # Too young to be read by, but the row can be found by its MD5, and keeps it once settled.
-                self._engine.keep_text_facts(row, content, facts.md5, facts.text)
+                self._engine.learned.keep(row, content, facts.md5, facts.text)
             return facts
         known = self._known_facts(row)
         if known is not None:
@@ -329,7 +329,7 @@ class Reader:
         facts, content = _compute(handle)
         if not handle.unchanged():
             raise _Retry
-        self._engine.keep_text_facts(row, content, facts.md5, facts.text)
+        self._engine.learned.keep(row, content, facts.md5, facts.text)
         return self._cached(row, facts)
 
     def _known_facts(self, row: Row) -> _Facts | None:
@@ -337,7 +337,7 @@ class Reader:
         cached = self._cache.get((row.key, row.signature))
         if cached is not None:
             return cached
-        pending = self._engine.text_facts(row)
+        pending = self._engine.learned.of(row)
         if pending is not None:
             return self._cached(row, _Facts(*pending))
         if row.text is not None and row.text.md5 is not None:

@@ -8,7 +8,6 @@ said counts only if nothing was taken in meanwhile.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import logging
@@ -23,7 +22,6 @@ from weakref import WeakSet
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.core.textfacts import TextFacts
 from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError
 from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
@@ -34,6 +32,7 @@ from skillfs.stores.base import StaleFile, Store
 from skillfs.sync.aliases import marked_from
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
+from skillfs.sync.learned import LearnedFacts
 from skillfs.sync.reconcile import parent_of, parents_of
 from skillfs.sync.scan import Scanner
 
@@ -56,20 +55,6 @@ _TOO_FAST = "the store changes faster than it can be looked at; try again"
 
 MOST_LOOKS = 4
 """How often a listing is taken anew when the store, or this process, changes something meanwhile."""
-
-MOST_PENDING_FACTS = 64
-MOST_PENDING_SECONDS = 1.0
-COSTLY = 1 << 20
-"""Bytes of a file from which on it is not read again for a commit that was put off and never came."""
-
-
-class _PendingFacts(NamedTuple):
-    """What a first reading computed of a row with a signature."""
-
-    signature: bytes
-    content: bytes
-    md5: bytes
-    text: TextFacts
 
 
 class Mark(NamedTuple):
@@ -105,6 +90,7 @@ class Engine:
 
     Attributes:
         checked_at: When the whole store was last looked at, by the monotonic clock.
+        learned: What first readings computed and is not committed yet.
         check_error: What the last check in the background failed with; None once one went well.
     """
 
@@ -115,6 +101,7 @@ class Engine:
         self.database = database
         self.catalog = Catalog(database)
         self.journal = Journal(database)
+        self.learned = LearnedFacts(database, with_contents=store.remote)
         self.namespace = namespace
         self.ignore = ignore
         self.title = title
@@ -129,14 +116,7 @@ class Engine:
         self._epoch = 0
         self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
-        self._pending: dict[int, _PendingFacts] = {}
-        self._pending_since = 0.0
         _engines.add(self)
-
-    def __del__(self) -> None:
-        # A process that reads one file and ends never comes to the next commit.
-        with contextlib.suppress(Exception):
-            self.flush()
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -582,7 +562,7 @@ class Engine:
         """In a forked child, before it has a second thread: leave the locks to the parent."""
         self._lock = threading.RLock()
         self._checking = threading.Lock()
-        self._pending = {}
+        self.learned.forget()
         self._checked = {}
         self._is_lost = self.database.in_memory
 
@@ -619,52 +599,6 @@ class Engine:
                 return self.database.recovering(lambda: self._rebuilt(work), error)
         return found
 
-    # -- facts ---------------------------------------------------------------------------------------------
-
-    def text_facts(self, row: Row) -> tuple[bytes, TextFacts] | None:
-        """MD5 and text facts of a row that were computed here and are not committed yet."""
-        pending = self._pending.get(row.key)
-        if pending is None or pending.signature != row.signature:
-            return None
-        return pending.md5, pending.text
-
-    def keep_text_facts(self, row: Row, content: bytes, md5: bytes, facts: TextFacts) -> None:
-        """Remember what a first reading computed; committed with others, never holding up a reader."""
-        self._pending[row.key] = _PendingFacts(row.signature, content, md5, facts)
-        now = time.monotonic()
-        if len(self._pending) == 1:
-            self._pending_since = now
-        is_costly = row.size is not None and row.size > COSTLY
-        if (
-            is_costly
-            or len(self._pending) >= MOST_PENDING_FACTS
-            or now - self._pending_since > MOST_PENDING_SECONDS
-        ):
-            self.flush()
-
-    def flush(self) -> None:
-        """Commit remembered facts unless another writer is busy; then they stay remembered."""
-        if not self._pending:
-            return
-        some = dict(self._pending)
-        rows = [
-            (key, md5, f.encoding, f.characters, f.lines, f.reason, f.reason_at,
-             None if f.grid is None else f.grid.pack(), key, signature)
-            for key, (signature, _, md5, f) in some.items()
-        ]  # fmt: skip
-        contents = [(p.content, key, p.signature) for key, p in some.items()] if self.store.remote else []
-        sql = (
-            "INSERT OR REPLACE INTO text SELECT ?, ?, ?, ?, ?, ?, ?, ? "
-            "WHERE EXISTS (SELECT 1 FROM entry WHERE key=? AND signature=?)"
-        )
-        content_sql = "UPDATE entry SET content=? WHERE key=? AND signature=? AND content IS NULL"
-        if self.database.try_write([(sql, rows), (content_sql, contents)]):
-            for key, value in some.items():
-                if self._pending.get(key) is value:
-                    del self._pending[key]
-        elif len(self._pending) > 50 * MOST_PENDING_FACTS:
-            self._pending.clear()  # facts are a cache: computed again at the next reading
-
 
 _engines: WeakSet[Engine] = WeakSet()
 
@@ -675,13 +609,3 @@ def _go_on_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_go_on_in_child)
-
-
-def _flush_all() -> None:
-    """At the end of a process, commit what a first reading computed: a short one would never come to it."""
-    for engine in list(_engines):
-        with contextlib.suppress(Exception):
-            engine.flush()
-
-
-atexit.register(_flush_all)

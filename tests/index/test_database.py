@@ -431,8 +431,8 @@ def test_threads_share_an_index(root: Path, index: Path, memory: bool) -> None:
                     assert row.id is not None
                     assert engine.catalog.by_id(row.id) is not None
                     engine.journal.since(engine.journal.revision() - 3)
-                    engine.keep_text_facts(row, b"x" * 16, b"m" * 16, facts)
-                    engine.flush()
+                    engine.learned.keep(row, b"x" * 16, b"m" * 16, facts)
+                    engine.learned.flush()
         except BaseException as error:
             failures.append(error)
 

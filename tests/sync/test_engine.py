@@ -24,6 +24,7 @@ from skillfs.index.rows import ROOT, Row, RowKind, Visibility
 from skillfs.stores.base import Store
 from skillfs.stores.local import LocalFolder, LocalStore
 from skillfs.sync import engine as engine_module
+from skillfs.sync import learned as learned_module
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from tests.conftest import skill_md, write
@@ -1152,8 +1153,8 @@ def test_engines_leave_nothing_behind(root: Path, tmp_path: Path) -> None:
     assert len(engine_module._engines) == before + 1
     row = made.catalog.by_path(("pdf", "SKILL.md"))
     assert row is not None
-    made.keep_text_facts(row, b"x" * 16, b"m" * 16, scan_text(b"text"))
-    engine_module._flush_all()
+    made.learned.keep(row, b"x" * 16, b"m" * 16, scan_text(b"text"))
+    learned_module._flush_all()
     again = made.catalog.by_path(("pdf", "SKILL.md"))
     assert again is not None
     assert again.text is not None

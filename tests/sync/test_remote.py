@@ -198,7 +198,7 @@ def test_a_move_behind_its_back_is_a_new_entry(seeded: Bucket) -> None:
 def test_what_was_learned_is_kept_while_the_file_is_the_same(seeded: Bucket) -> None:
     fs = opened(seeded)
     fs.get_content("a/x.md")
-    fs._engine.flush()
+    fs._engine.learned.flush()
     known = fs.entry("a/x.md")
     assert known.hash
     assert known.md5
