@@ -39,6 +39,7 @@ __all__ = [
     "UuidRef",
     "below_mount",
     "component_fault",
+    "is_below",
     "mount_name_fault",
     "parse_path",
     "parse_ref",
@@ -330,6 +331,11 @@ def _path(text: str, sent: str, roots: Sequence[str]) -> PathRef:
         if fault is not None:
             raise InvalidArgumentError(f"component {number} of the path {_echo(sent, roots)} {fault}")
     return PathRef(tuple(parts), folder)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a store path is that of a folder, or of something below it."""
+    return not folder or path == folder or path.startswith(f"{folder}/")
 
 
 def component_fault(part: str) -> str | None:

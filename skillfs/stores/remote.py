@@ -17,7 +17,7 @@ from typing import TypeAlias, Union, cast
 from skillfs.core.digest import xxh3
 from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.model import Place
-from skillfs.core.refs import MAX_COMPONENT_BYTES, MAX_REF_BYTES, component_fault
+from skillfs.core.refs import MAX_COMPONENT_BYTES, MAX_REF_BYTES, component_fault, is_below
 from skillfs.errors import quoted
 from skillfs.stores.base import (
     FileState,
@@ -48,7 +48,6 @@ _Node: TypeAlias = dict[str, Union["_Node", FileState]]
 
 _UNFIT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff/"
 _SOUND = re.compile(rf"(?!\.\.?(?:/|\Z))[^{_UNFIT}]+(?:/(?!\.\.?(?:/|\Z))[^{_UNFIT}]+)*").fullmatch
-_FOLDER = FileState(b"", 0, 0)
 
 
 class RemoteStore:
@@ -87,7 +86,7 @@ class RemoteStore:
     def look(self, paths: Collection[str] = ("",)) -> RemoteStore:
         """See `Store.look`: one listing for each folder that lies in no other of them."""
         tree = _Tree()
-        tops = [p for p in sorted(set(paths)) if not any(_is_below(p, top) for top in paths if top != p)]
+        tops = [p for p in sorted(set(paths)) if not any(is_below(p, top) for top in paths if top != p)]
         for top in tops:
             for found in self._source.find(top):
                 tree.add(found)
@@ -448,10 +447,6 @@ def _is_sound(key: str) -> bool:
     if len(key) * 4 <= MAX_COMPONENT_BYTES:
         return True
     return len(key.encode()) <= MAX_REF_BYTES and not any(map(component_fault, key.split("/")))
-
-
-def _is_below(path: str, top: str) -> bool:
-    return not top or path == top or path.startswith(f"{top}/")
 
 
 def _bare(state: FileState) -> FileState:

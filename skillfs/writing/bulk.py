@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from fsspec.spec import AbstractFileSystem
 
+from skillfs.core.refs import is_below
 from skillfs.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -22,7 +23,6 @@ from skillfs.errors import (
 )
 from skillfs.lookup import Asked
 from skillfs.reading import check_count
-from skillfs.writing.placing import is_below
 from skillfs.writing.writer import Batch, is_marker
 
 __all__ = ["check_local", "local_blocks", "markers_first", "pairs_of", "path_text", "plan_all"]

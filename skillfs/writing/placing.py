@@ -11,7 +11,7 @@ import errno
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from skillfs.core.model import Place
-from skillfs.core.refs import PathRef
+from skillfs.core.refs import PathRef, is_below
 from skillfs.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -35,7 +35,6 @@ __all__ = [
     "Target",
     "child",
     "exists_error",
-    "is_below",
     "link_error",
     "path_of",
 ]
@@ -453,11 +452,6 @@ def path_of(asked: Asked) -> PathRef:
 def child(folder: str, name: str) -> str:
     """The path of a name in a folder."""
     return f"{folder}/{name}" if folder else name
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is that of a folder, or of something below it."""
-    return not folder or path == folder or path.startswith(f"{folder}/")
 
 
 def exists_error(asked: Asked) -> AlreadyExistsError:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from skillfs.core.model import Place
-from skillfs.core.refs import PathRef
+from skillfs.core.refs import PathRef, is_below
 from skillfs.errors import InvalidArgumentError, IsFolderError, quoted
 from skillfs.index.rows import NodeRow, Row, RowKind
 from skillfs.lookup import Asked, Lookup
 from skillfs.sync.aliases import linked_markers
 from skillfs.sync.reconcile import name_of, parent_of, parents_of
 from skillfs.sync.scan import SKILL_MD
-from skillfs.writing.placing import Placing, Target, child, is_below
+from skillfs.writing.placing import Placing, Target, child
 
 __all__ = ["Doomed", "Removal", "asked_at", "is_folder"]
 

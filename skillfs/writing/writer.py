@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from skillfs.core.model import Place
-from skillfs.core.refs import PathRef
+from skillfs.core.refs import PathRef, is_below
 from skillfs.errors import (
     InvalidArgumentError,
     IsFileError,
@@ -30,7 +30,7 @@ from skillfs.stores.local_writing import LocalWriting
 from skillfs.sync.reconcile import name_of, parent_of, parents_of
 from skillfs.sync.scan import SKILL_MD
 from skillfs.writing.pending import Writing, changed_error, failing, failing_between, unmake
-from skillfs.writing.placing import Placing, Target, child, exists_error, is_below, link_error, path_of
+from skillfs.writing.placing import Placing, Target, child, exists_error, link_error, path_of
 from skillfs.writing.removal import Doomed, Removal, asked_at
 
 __all__ = ["Batch", "Writer", "is_marker"]
