@@ -5,6 +5,7 @@ Rows are kept by (parent, name): a moved folder is one row, and a path of six le
 
 from __future__ import annotations
 
+import json
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -346,12 +347,18 @@ class Catalog:
         Args:
             keys: The keys, or a query that selects them.
         """
-        seed = keys if isinstance(keys, str) else "VALUES " + ",".join(f"({k})" for k in keys)
-        if seed == "VALUES ":
+        if isinstance(keys, str):
+            seed: str = keys
+            parameters: tuple[str, ...] = ()
+        elif known := list(keys):
+            # As one value: a statement that names each of them has a limit of 500.
+            seed, parameters = "SELECT value FROM json_each(?)", (json.dumps(known),)
+        else:
             return {}
         rows = self.read(
             f"WITH RECURSIVE up (key) AS ({seed} UNION SELECT e.parent FROM up JOIN entry e ON e.key=up.key) "
-            "SELECT e.key, e.parent, e.name FROM up JOIN entry e ON e.key=up.key"
+            "SELECT e.key, e.parent, e.name FROM up JOIN entry e ON e.key=up.key",
+            parameters,
         )
         return paths_of({key: (parent, name) for key, parent, name in rows})
 
@@ -443,9 +450,10 @@ class Catalog:
 
 def _below(skills: Sequence[int]) -> str:
     """What to select from, up to the first condition: some skills as `e`, and all that they hold."""
-    seed = ",".join(f"({key})" for key in skills) or "(NULL)"
+    # As one value: a statement that names each of them has a limit of 500.
+    seed = f"SELECT value FROM json_each('{json.dumps(list(skills))}')"
     return (
-        f"(WITH RECURSIVE down (key) AS (VALUES {seed} UNION ALL SELECT c.key FROM down "
+        f"(WITH RECURSIVE down (key) AS ({seed} UNION ALL SELECT c.key FROM down "
         "CROSS JOIN entry c ON c.parent=down.key) SELECT key FROM down) d "
         "CROSS JOIN entry e ON e.key=d.key WHERE"
     )

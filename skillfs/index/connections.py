@@ -44,8 +44,9 @@ class _InsideSQLite:
     """
 
     def __init__(self) -> None:
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
+        # The garbage collector may close a connection of this thread wherever it likes, also in here.
+        self._door = threading.RLock()
+        self._lock = threading.RLock()
         self._count = 0
         self._thread = _Depth()
 

@@ -254,14 +254,16 @@ class _Applying:
     def _shows_others(self) -> bool:
         """Whether links may lead elsewhere now, or other folders be on the way to something.
 
-        They cannot where only the bytes of files are different, or files come and go and there is no link.
+        They cannot where nothing but files, and folders inside skills, came, went or changed, and there is no
+        link.
         """
         for side in (
-            (k.node.kind for k in self._known.values()),
-            (s.kind for s in self._seen.values()),
+            ((k.node.kind, k.skill) for k in self._known.values()),
+            ((s.kind, s.skill) for s in self._seen.values()),
         ):
-            if any(kind != RowKind.FILE for kind in side):
-                return True
+            for kind, skill in side:
+                if kind in (RowKind.SKILL, RowKind.LINK) or (kind == RowKind.FOLDER and skill is None):
+                    return True
         if self._known.keys() == self._seen.keys():
             return False
         return self._sql("SELECT 1 FROM entry WHERE kind=3 LIMIT 1").fetchone() is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from skillfs.index import connections
+from skillfs.index.connections import Connection, inside_sqlite
 from skillfs.index.database import Database
 
 
@@ -67,3 +69,15 @@ def test_what_is_in_use_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with used.write() as connection:
         assert [other.read("SELECT 1") for other in others] == [[(1,)]] * 3
         assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_connection_that_is_collected_while_its_thread_enters_sqlite() -> None:
+    def enter() -> None:
+        # Between the two, an allocation may run the collector, and that what a forgotten connection does.
+        with inside_sqlite._door, inside_sqlite._lock:
+            Connection(sqlite3.connect(":memory:"), 0).close()
+
+    entering = threading.Thread(target=enter, daemon=True)
+    entering.start()
+    entering.join(10)
+    assert not entering.is_alive()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from skillfs import SkillFileSystem
 from skillfs.core.digest import Namespace, id_of_uuid, xxh3
 from skillfs.core.model import Place
 from skillfs.core.textfacts import scan_text
@@ -36,6 +37,7 @@ from tests.sync.harness import (
     make_engine,
     problems,
     shown,
+    states,
     uuid_at,
     uuids,
     with_coarse_stamps,
@@ -1164,3 +1166,24 @@ def test_engines_leave_nothing_behind(root: Path, tmp_path: Path) -> None:
     del made, more
     gc.collect()
     assert len(engine_module._engines) <= before
+
+
+def test_changes_below_more_folders_than_a_statement_has_terms(root: Path, engine: Engine) -> None:
+    for number in range(700):
+        write(root, {f"owner-{number}/s/SKILL.md": skill_md(f"s{number}")})
+    engine.sync()
+    follower = Follower(engine)
+    write(root, {"owner-new/s/SKILL.md": skill_md("new"), "owner-3/s/docs/x.md": "x"})
+    engine.sync()
+    follower.catch_up()
+    check(engine, root)
+    assert follower.states == states(engine)
+
+
+def test_base_paths_with_more_skills_than_a_statement_has_terms(tmp_path: Path) -> None:
+    for number in range(700):
+        write(tmp_path, {f"lib/s-{number}/SKILL.md": skill_md(f"s-{number}")})
+    write(tmp_path, {"other/SKILL.md": skill_md("other")})
+    fs = SkillFileSystem(tmp_path, index=":memory:", base_paths=["lib"])
+    assert fs.status()["skills"] == 700
+    assert len(fs.find("")) == 700
