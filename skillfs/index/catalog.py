@@ -443,6 +443,26 @@ class Catalog:
         connection = self.database.connection()
         return iter(connection.execute("SELECT parent, name, signature, target FROM entry WHERE kind = 2"))
 
+    def folder_places(self) -> list[tuple[str, Place]]:
+        """Path and place of every folder, those above first."""
+        rows = list(self.folders())
+        paths = paths_of({key: (parent, name) for key, parent, name, *_ in rows})
+        found: dict[int, Place] = {0: Place(0, "")}
+        result = []
+        for key, parent, name, _, _, target in sorted(rows, key=lambda row: paths[row[0]].split("/")):
+            if target is not None:
+                found[key] = decode_place(target)
+            else:
+                found[key] = found[parent].child(name) if key != ROOT else Place(0, "")
+            result.append((paths[key], found[key]))
+        return result
+
+    def linked_files(self) -> list[tuple[str, Place]]:
+        """Files that lie elsewhere than their path says: the folder that shows them, and their place."""
+        rows = self.read("SELECT parent, target FROM entry WHERE kind=2 AND target IS NOT NULL")
+        paths = self.with_paths({parent for parent, _ in rows})
+        return [(paths[parent], decode_place(target)) for parent, target in rows if parent in paths]
+
     def links(self) -> list[tuple[int, int, str, Visibility, str | None]]:
         """Key, parent, name, visibility and target of every link."""
         return self.read("SELECT key, parent, name, visible, target FROM entry WHERE kind = 3")

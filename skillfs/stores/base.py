@@ -25,6 +25,7 @@ __all__ = [
     "Store",
     "UnfitKey",
     "WritableStore",
+    "is_unsettled",
     "unsettled",
 ]
 
@@ -56,7 +57,12 @@ class FileState(NamedTuple):
 
 def unsettled(state: FileState) -> FileState:
     """The same state, marked so that it equals no other and the file is looked at again."""
-    return state if state.signature.endswith(b"?") else state._replace(signature=state.signature + b"?")
+    return state if is_unsettled(state) else state._replace(signature=state.signature + b"?")
+
+
+def is_unsettled(state: FileState) -> bool:
+    """Whether a state is marked so that it equals no other."""
+    return state.signature.endswith(b"?")
 
 
 class UnfitKey(NamedTuple):

@@ -323,6 +323,10 @@ class LocalFolder:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
+    def fileno(self) -> int:
+        """The file descriptor."""
+        return self._fd
+
     def entries(self) -> Listed:
         """See `FolderHandle.entries`."""
         folders: list[str] = []

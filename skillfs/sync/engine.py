@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from skillfs.core.digest import Namespace
@@ -28,13 +28,19 @@ from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.index.rows import IndexDamage, Row, RowKind
-from skillfs.stores.base import StaleFile, Store
+from skillfs.stores.base import FolderHandle, StaleFile, Store, is_unsettled
+from skillfs.stores.local import LocalFolder
 from skillfs.sync.aliases import marked_from
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
 from skillfs.sync.learned import LearnedFacts
+from skillfs.sync.marks import Marks
 from skillfs.sync.reconcile import parent_of, parents_of
 from skillfs.sync.scan import Scanner
+
+if TYPE_CHECKING:
+    from skillfs.sync.inotify import FolderWatches
+    from skillfs.sync.watcher import Watcher
 
 __all__ = ["Engine", "Mark"]
 
@@ -55,6 +61,10 @@ _TOO_FAST = "the store changes faster than it can be looked at; try again"
 
 MOST_LOOKS = 4
 """How often a listing is taken anew when the store, or this process, changes something meanwhile."""
+
+
+MOST_WAIT = 5.0
+"""Seconds after which a kernel that was asked whether there are further events counts as broken."""
 
 
 class Mark(NamedTuple):
@@ -92,6 +102,8 @@ class Engine:
         checked_at: When the whole store was last looked at, by the monotonic clock.
         learned: What first readings computed and is not committed yet.
         check_error: What the last check in the background failed with; None once one went well.
+        watcher: What keeps the index in step by itself while somebody wants that.
+        watches: The watches of a local store's folders, while there are any.
     """
 
     def __init__(
@@ -116,7 +128,21 @@ class Engine:
         self._epoch = 0
         self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
+        self.watcher: Watcher | None = None
+        self.watches: FolderWatches | None = None
+        self._listeners: WeakSet[threading.Event] = WeakSet()
         _engines.add(self)
+
+    # -- who is told ---------------------------------------------------------------------------------------
+
+    def tell(self, event: threading.Event) -> None:
+        """Set an event whenever the index may have a new revision, for as long as somebody holds it."""
+        self._listeners.add(event)
+
+    def announce(self) -> None:
+        """Set the events of all who want to be told."""
+        for event in list(self._listeners):
+            event.set()
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -128,6 +154,8 @@ class Engine:
             max_age: Seconds that a check holds; ten times its own duration if that is longer.
         """
         self._notice_fork()
+        if self.watcher is not None and self.watcher.keeps_in_step():
+            return
         asked = time.monotonic()
         if self._is_fresh(path, max_age, asked):
             return
@@ -193,12 +221,40 @@ class Engine:
         self._notice_fork()
         if self.store.remote:
             self._sync_remote(path, on_progress, look)
-            return
-        with self._lock:
-            started = time.monotonic()
-            self._notice_replacement()
-            duration = self._recovering(lambda: self._sync(path, self.store, on_progress))
-            self._remember_check(path, started, duration)
+        elif self.watcher is None or not self.watcher.has_told_all() or not self.take_marks():
+            with self._lock:
+                started = time.monotonic()
+                self._notice_replacement()
+                duration = self._recovering(lambda: self._sync(path, self.store, on_progress))
+                self._remember_check(path, started, duration)
+        self.announce()
+
+    def check(self) -> None:
+        """Compare the whole store, whatever a watcher says.
+
+        Raises:
+            StoreUnavailableError: As for `sync`.
+        """
+        self._notice_fork()
+        if self.store.remote:
+            self._sync_remote("")
+        else:
+            with self._lock:
+                watches = self.watches
+                marks = Marks() if watches is None else watches.take()
+                started = time.monotonic()
+                try:
+                    self._notice_replacement()
+                    if watches is None:
+                        duration = self._recovering(lambda: self._sync("", self.store, None))
+                    else:
+                        duration = self._recovering(lambda: self._look_at(marks, everywhere=True))
+                except BaseException:
+                    if watches is not None:
+                        watches.put_back(marks)
+                    raise
+                self._remember_check("", started, duration)
+        self.announce()
 
     def _remember_check(self, path: str, started: float, duration: float) -> None:
         if not path or len(self._checked) >= MOST_CHECKED:
@@ -264,7 +320,7 @@ class Engine:
         stamp = self.catalog.stamp()
         try:
             dirty = find_dirty(look, self.catalog, scope)
-            scanner = Scanner(look, self.ignore)
+            scanner = self._scanner(look)
             gathered = gather(look, self.catalog, scanner, dirty) if dirty else None
         except _MAYBE_DAMAGE_IN_SYNC as error:
             if isinstance(error, SkillFSError):
@@ -296,7 +352,7 @@ class Engine:
                 raise StaleFile
             scanner, gathered = prepared.scanner, prepared.gathered
             if self.catalog.stamp() != prepared.stamp:
-                scanner = Scanner(look, self.ignore)
+                scanner = self._scanner(look)
                 gathered = gather(look, self.catalog, scanner, prepared.dirty)
             identities = Identities(connection, self.namespace, time.time())
             apply(connection, look, self.catalog, scanner, gathered, identities, self.title)
@@ -313,7 +369,7 @@ class Engine:
         for _ in range(MOST_LOOKS):
             with contextlib.suppress(StaleFile), self.database.write() as connection:
                 look = self.store.look()
-                scanner = Scanner(look, self.ignore)
+                scanner = self._scanner(look)
                 gathered = gather(look, self.catalog, scanner, find_dirty(look, self.catalog))
                 identities = Identities(connection, self.namespace, time.time())
                 apply(connection, look, self.catalog, scanner, gathered, identities, self.title)
@@ -334,10 +390,12 @@ class Engine:
         self._notice_fork()
         if self.store.remote:
             self._sync_remote(folder)
+            self.announce()
             return
         with self._lock:
             self._notice_replacement()
             self._recovering(lambda: self._look_again(folder))
+        self.announce()
 
     def written(self, paths: Iterable[str], moves: Mapping[str, str] | None = None) -> None:
         """Take in what was just written to the store through this process.
@@ -357,6 +415,7 @@ class Engine:
                 alone = self.store.remote and not left
                 with contextlib.suppress(StaleFile):
                     self._recovering(lambda: self._take_in(set(paths), moves or {}, alone=alone))  # noqa: B023
+                    self.announce()
                     return
             raise StoreUnavailableError(_TOO_FAST)
 
@@ -424,7 +483,7 @@ class Engine:
         with self.database.write() as connection:
             if self._is_built():
                 return  # another process built it while this one waited
-            scanner = Scanner(look, self.ignore)
+            scanner = self._scanner(look)
             if on_progress is not None:
                 scanner.on_progress = on_progress
             identities = Identities(connection, self.namespace, time.time())
@@ -499,13 +558,141 @@ class Engine:
                 raise StaleFile
             if again is not None:
                 look = self.store.look(again)
-            scanner = Scanner(look, self.ignore)
+            scanner = self._scanner(look)
             gathered = gather(look, self.catalog, scanner, dirty)
             if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):
                 return False
             identities = Identities(connection, self.namespace, time.time())
             apply(connection, look, self.catalog, scanner, gathered, identities, self.title, moves)
+        self._unwatch(gathered)
         return True
+
+    # -- what a watcher has marked -------------------------------------------------------------------------
+
+    def _scanner(self, look: Store) -> Scanner:
+        scanner = Scanner(look, self.ignore)
+        if self.watches is not None:
+            scanner.on_folder = self._watch
+        return scanner
+
+    def _watch(self, folder: FolderHandle, path: str, beside: Place | None) -> None:
+        assert isinstance(folder, LocalFolder)
+        if self.watches is not None:
+            self.watches.add(folder.fileno(), path, "" if beside is None else f"{beside.root}:{beside.path}")
+
+    def _unwatch(self, gathered: Gathered) -> None:
+        if self.watches is not None:
+            folders = (p for p, k in gathered.known.items() if k.node.kind <= RowKind.SKILL)
+            self.watches.forget(p for p in folders if p not in gathered.seen)
+
+    def take_marks(self) -> bool:
+        """Look where the watches have left marks.
+
+        Returns:
+            Whether there are watches.
+
+        Raises:
+            StoreUnavailableError: As for `sync`; what was marked stays marked.
+        """
+        with self._lock:
+            if (watches := self.watches) is None:
+                return False
+            self._notice_replacement()
+            marks = watches.take()
+            try:
+                self._recovering(lambda: self._look_at(marks))
+            except BaseException:
+                watches.put_back(marks)
+                raise
+        self.announce()
+        return True
+
+    def _look_at(self, marks: Marks, *, everywhere: bool = False) -> float:
+        """Look where there are marks, or everywhere; returns the seconds that looking took."""
+        if not self._is_built():
+            self._build(self.store, None)
+            return 0.0
+        watches, duration = self.watches, 0.0
+        for left in reversed(range(MOST_LOOKS)):
+            started = time.monotonic()
+            dirty = self._marked(marks)
+            if everywhere or marks.doubt:
+                dirty |= find_dirty(self.store, self.catalog)
+            duration = time.monotonic() - started
+            if not dirty or self._apply_marked(dirty, marks, watches, sure=not left):
+                break
+            assert watches is not None
+            marks.add(watches.take())
+        return duration
+
+    def _marked(self, marks: Marks) -> set[str]:
+        """The folders that have to be listed again because of marks."""
+        dirty = {self._known_folder(path) for path in marks.folders}
+        for path in marks.tops():
+            row = self.catalog.by_path(path.split("/") if path else ())
+            if row is not None and row.kind in (RowKind.FOLDER, RowKind.SKILL):
+                dirty |= find_dirty(self.store, self.catalog, row)
+        return dirty | self._dirty_by_other_names()
+
+    def _dirty_by_other_names(self) -> set[str]:
+        """Folders of files that were changed through another of their names, which raises no event here."""
+        rows = self.catalog.read(
+            "SELECT e.parent, e.name, e.signature FROM problem p JOIN entry e ON e.parent=p.folder "
+            "AND e.name=p.name WHERE p.code='hard-link' AND e.target IS NULL"
+        )
+        if not rows:
+            return set()
+        above = self.catalog.with_paths({parent for parent, _, _ in rows})
+        files = (
+            (f"{above[parent]}/{name}" if above[parent] else name, signature)
+            for parent, name, signature in rows
+            if parent in above
+        )
+        return {parent_of(path) for path in self.store.differing(0, files)}
+
+    def _apply_marked(
+        self, dirty: set[str], marks: Marks, watches: FolderWatches | None, *, sure: bool
+    ) -> bool:
+        """Reconcile these folders, in one transaction, unless nothing is different there.
+
+        Args:
+            dirty: Their paths.
+            marks: What is known of moves.
+            watches: Whose further marks may tell where that is what is gone.
+            sure: Whether to go by what was seen, without waiting for further marks.
+
+        Returns:
+            False, with nothing done, when something is gone and something came elsewhere meanwhile, so that
+            both have to be seen at once.
+        """
+        look = self.store
+        stamp = self.catalog.stamp()
+        scanner = self._scanner(look)
+        gathered = gather(look, self.catalog, scanner, dirty)
+        if _is_same(gathered):
+            return True
+        with self.database.write() as connection:
+            self._is_built()
+            if self.catalog.stamp() != stamp:
+                scanner = self._scanner(look)
+                gathered = gather(look, self.catalog, scanner, dirty)
+            is_gone = bool(scanner.vanished) or not gathered.known.keys() <= gathered.seen.keys()
+            if is_gone and not sure and watches is not None and watches.barrier(MOST_WAIT) and watches.arrivals:
+                return False
+            identities = Identities(connection, self.namespace, time.time())
+            moves = _confirmed(marks.moves, gathered, look)
+            apply(connection, look, self.catalog, scanner, gathered, identities, self.title, moves)
+        self._unwatch(gathered)
+        self._mark_young(gathered)
+        return True
+
+    def _mark_young(self, gathered: Gathered) -> None:
+        """See to it that what was too young for its signature to vouch for it is looked at once more."""
+        young = {parent_of(path) for path, seen in gathered.seen.items() if is_unsettled(seen.state)}
+        young.update(path for path, (_, state) in gathered.listed.items() if is_unsettled(state))
+        if young and self.watcher is not None:
+            most = max((seen.state.size for seen in gathered.seen.values()), default=0)
+            self.watcher.look_later(young, most)
 
     def _may_have_moved(self, gathered: Gathered, told: Collection[str]) -> bool:
         def untold(paths: set[str]) -> set[str]:
@@ -564,6 +751,10 @@ class Engine:
         self._checking = threading.Lock()
         self.learned.forget()
         self._checked = {}
+        self.watches = None
+        self._listeners = WeakSet()
+        if self.watcher is not None:
+            self.watcher = self.watcher.begun_anew()
         self._is_lost = self.database.in_memory
 
     def _notice_fork(self) -> None:
@@ -598,6 +789,27 @@ class Engine:
             with self._lock:
                 return self.database.recovering(lambda: self._rebuilt(work), error)
         return found
+
+
+def _is_same(gathered: Gathered) -> bool:
+    """Whether nothing was seen that the index does not hold."""
+    return not (gathered.known or gathered.seen or gathered.unreadable) and all(
+        (state.signature, state.modified) == (row.signature, row.modified)
+        for row, state in gathered.listed.values()
+    )
+
+
+def _confirmed(moves: Mapping[str, str], gathered: Gathered, store: Store) -> dict[str, str]:
+    """The moves of which the thing at the new path is the one that was at the old."""
+    found = {}
+    for new, old in moves.items():
+        seen, known = gathered.seen.get(new), gathered.known.get(old)
+        if seen is None or known is None:
+            continue
+        inode = store.inode(known.node.signature)
+        if inode and inode == store.inode(seen.state.signature):
+            found[new] = old
+    return found
 
 
 _engines: WeakSet[Engine] = WeakSet()

@@ -105,6 +105,8 @@ class Scanner:
     Attributes:
         known_content: Gives the content of a file whose signature is known already, so that it is not read.
         on_progress: Called now and then with the number of folders met.
+        on_folder: Called with every folder that was opened, before it is listed, the path of the folder that
+            shows what is in it, and the place of the first where that is another.
         problems: What is wrong with what was met.
         unreadable: Paths of the folders that could not be listed.
         vanished: Paths of the folders from which something went away meanwhile.
@@ -115,6 +117,7 @@ class Scanner:
         self.ignore = ignore
         self.known_content: Callable[[bytes], bytes | None] | None = None
         self.on_progress: Callable[[int], None] | None = None
+        self.on_folder: Callable[[FolderHandle, str, Place | None], None] | None = None
         self.problems: list[ScanProblem] = []
         self.unreadable: set[str] = set()
         self.vanished: set[str] = set()
@@ -178,6 +181,8 @@ class Scanner:
 
     def look(self, folder: FolderHandle, path: str, place: Place, in_skill: bool) -> FolderSight:
         """Sort what an open folder holds, and note what is wrong with its names."""
+        if self.on_folder is not None:
+            self.on_folder(folder, path, None)
         reason = self.ignore.reason
         listed = folder.entries()
         folders = [name for name in listed.folders if not self.ignore.ignores_folder(name)]
@@ -311,7 +316,9 @@ class Scanner:
         shown_in, _, shown_as = path.rpartition("/")
         head = HEAD_LIMIT if shown_as == SKILL_MD else 0
         try:
-            with self._store.folder(Place(target.root, above)) as folder:
+            with self._store.folder(lies := Place(target.root, above)) as folder:
+                if self.on_folder is not None:
+                    self.on_folder(folder, shown_in, lies)
                 state, content, start, _ = folder.hash(name, head=head)
         except OSError as error:
             if is_gone(error):
