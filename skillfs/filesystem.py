@@ -20,6 +20,7 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
+from skillfs.feed import ChangeFeed
 from skillfs.folding import folded
 from skillfs.fsspec_face import FsspecFace
 from skillfs.index.rows import Row
@@ -31,12 +32,14 @@ from skillfs.listing import (
     entry_of,
     prompt_of,
     skill_of,
+    steps_of,
 )
 from skillfs.lookup import Asked, Lookup
 from skillfs.mounted import MountedStores
 from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, status_of
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
+from skillfs.sync.watcher import Hold, watch
 from skillfs.tree import Branch, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
 
@@ -75,6 +78,8 @@ class SkillFileSystem(FsspecFace):
         follow: Folders outside the store into which links may lead.
         writable: Whether the methods of fsspec that write do so; else they raise `ReadOnlyError`.
         max_age: Seconds that a check holds for listings; by default 2, and 60 where the store is remote.
+        watch: Whether the index is kept in step by itself for as long as this filesystem is there: listings
+            of a local store are then a quarter of a second old at most, and of a remote one `max_age`.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
 
@@ -105,6 +110,7 @@ class SkillFileSystem(FsspecFace):
         ignore: Sequence[str] = (),
         follow: Sequence[str | os.PathLike[str]] = (),
         max_age: float | None = None,
+        watch: bool = False,
         writable: bool = False,
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
@@ -119,6 +125,8 @@ class SkillFileSystem(FsspecFace):
         if not isinstance(writable, bool):
             raise InvalidArgumentError(f"writable is {quoted(writable)}; pass True or False")
         self._writable = writable
+        if not isinstance(watch, bool):
+            raise InvalidArgumentError(f"watch is {quoted(watch)}; pass True or False")
         if isinstance(store, Mapping):
             ours = {"fo": fo, "fs": fs, "target_protocol": target_protocol, "target_options": target_options,
                     "store_id": store_id, "index": None if index == ":memory:" else index}  # fmt: skip
@@ -129,6 +137,7 @@ class SkillFileSystem(FsspecFace):
                         f'{{"name": {{"store": …, {json.dumps(name)}: …}}}}'
                     )
             self._open_table(store, index is not None, base_paths, ignore, follow, max_age, on_progress)
+            self._holds = self._hold_all() if watch else []
             return
         where = None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
         self._engine, look = open_engine(
@@ -147,6 +156,7 @@ class SkillFileSystem(FsspecFace):
         self._strip_roots()
         if writable:
             self._own_writer = Writer(self._lookup)
+        self._holds = self._hold_all() if watch else []
 
     def _writer(self, path: object) -> tuple[Writer, Asked]:
         return self._own_writer, self._lookup.ask_path(path)
@@ -383,6 +393,60 @@ class SkillFileSystem(FsspecFace):
         revision, reset, rows = self._engine.query(lambda: self._engine.journal.since(since))
         return Changes(revision, reset, changes_of(rows, access))
 
+    def watch(
+        self,
+        callback: Callable[[Changes], object] | None = None,
+        *,
+        since: int | None = None,
+        base_paths: Sequence[object] | None = None,
+    ) -> ChangeFeed:
+        """What changes from now on, as it comes: every revision, in order, once.
+
+        While it is open the index is kept in step by itself: a local store is watched, a remote one asked
+        every `max_age` seconds.
+
+        Example:
+            >>> with SkillFileSystem("sample_skills", index=":memory:") .watch() as feed:
+            ...     feed.get(timeout=0)
+
+        Args:
+            callback: Called with each `Changes`, from a thread of its own; what it raises is logged. Without
+                one, iterate over what is returned.
+            since: A value of `revision`, to begin with what followed on it; by default the present one.
+            base_paths: As in `get_content`; folders are taken by the paths they have now.
+
+        Returns:
+            An iterator that waits for the next changes; a context manager whose end closes it.
+
+        Raises:
+            InvalidArgumentError: An argument is malformed.
+            NotFoundError: A base path is not there.
+        """
+        if callback is not None and not callable(callback):
+            raise InvalidArgumentError(f"callback is {quoted(callback)}; pass a function of one argument")
+        if since is not None:
+            check_since(since)
+        return self._feed(callback, since, base_paths)
+
+    def _feed(
+        self,
+        callback: Callable[[Changes], object] | None,
+        since: int | None,
+        base_paths: Sequence[object] | None,
+    ) -> ChangeFeed:
+        access = self._lookup.access(base_paths)
+        engine = self._engine
+
+        def pull(after: int) -> tuple[int, Sequence[Changes]]:
+            return engine.query(lambda: steps_of(engine.journal, after, access))
+
+        start = self.revision if since is None else since
+        return ChangeFeed(pull, start, [engine], self._hold_all(), callback)
+
+    def _hold_all(self) -> list[Hold]:
+        """Have the store, or all of several, kept in step for as long as these are referred to."""
+        return [watch(self._engine, self.max_age)]
+
     def index_all(self, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Compute everything that is otherwise computed at a file's first reading: text facts, MD5, SHA-256.
 
@@ -409,6 +473,10 @@ class SkillFileSystem(FsspecFace):
         Of a remote store also `tells`, what its listings tell of a version of a file (`version`, its `time`
         only, or `nothing`), `checked`, how many seconds ago all of it was looked at, and `check_error`, what
         a check in the background failed with since, or None.
+
+        `watch` says whether the index is kept in step by itself: `off`, `starting`, `watching`, `polling`, or
+        `unavailable` where the root of a local store is not there; `watch_reason` why it is not watched, and
+        `watched_folders` how many folders are.
 
         Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
         with its name.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
+from skillfs.feed import ChangeFeed
 from skillfs.folding import folded
 from skillfs.fsspec_face import Found, FsspecFace, info_of, listed, path_of, state_of, stripped
 from skillfs.index.catalog import Catalog
@@ -53,6 +54,7 @@ from skillfs.open_file import OpenFile
 from skillfs.opening import data_folder
 from skillfs.reading import Reader
 from skillfs.stores.base import FileState
+from skillfs.sync.watcher import Hold, watch
 from skillfs.tree import Branch, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Batch, Writer
 
@@ -274,7 +276,9 @@ class MountedStores(FsspecFace):
         table = self._table.within(base_paths)
         for mount in table.mounts:
             mount.ensure_fresh()
-        accesses = {view.mount.name: view.access for view in table.views()}
+        return self._changes(since, {view.mount.name: view.access for view in table.views()})
+
+    def _changes(self, since: int, accesses: Mapping[str, Access]) -> Changes:
         before = self._revisions.vector(since)
         found: list[Any] = []
         reset = before is None
@@ -293,6 +297,32 @@ class MountedStores(FsspecFace):
 
         revision = self._revisions.number(read)
         return Changes(revision, reset, () if reset else tuple(found))
+
+    def _feed(
+        self,
+        callback: Callable[[Changes], object] | None,
+        since: int | None,
+        base_paths: Sequence[object] | None,
+    ) -> ChangeFeed:
+        """See `SkillFileSystem.watch`: one `Changes` for all that the mounts came to since the last."""
+        table = self._table.within(base_paths)
+        accesses = {view.mount.name: view.access for view in table.views()}
+        restricted = any(access.restricted for access in accesses.values()) or len(accesses) < len(
+            self._table.mounts
+        )
+
+        def pull(after: int) -> tuple[int, list[Changes]]:
+            found = self._changes(after, accesses)
+            if found.revision == after or (restricted and not found.items and not found.reset):
+                return found.revision, []
+            return found.revision, [found]
+
+        start = self.revision if since is None else since
+        engines = [mount.engine for mount in self._table.mounts]
+        return ChangeFeed(pull, start, engines, self._hold_all(), callback)
+
+    def _hold_all(self) -> list[Hold]:
+        return [watch(mount.engine, mount.max_age) for mount in self._table.mounts]
 
     def index_all(self, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """See `SkillFileSystem.index_all`."""

@@ -126,6 +126,10 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
         "index": ":memory:" if engine.database.path is None else str(engine.database.path),
         **engine.query(lambda: counts_of(engine.catalog, access)),
     }
+    watcher = engine.watcher
+    status["watch"] = "off" if watcher is None or not watcher.is_running else watcher.state
+    status["watch_reason"] = None if watcher is None else watcher.reason
+    status["watched_folders"] = 0 if watcher is None else watcher.watched
     if isinstance(engine.store, RemoteStore):
         checked = engine.checked_at
         status["tells"] = engine.store.tells

@@ -12,7 +12,7 @@ STOREYS = [
     {"core"},
     {"stores", "index"},
     {"sync", "access"},
-    {"opening", "lookup", "open_file"},
+    {"opening", "lookup", "open_file", "feed"},
     {"reading", "listing"},
     {"mounts", "writing"},
     {"tree", "indexing", "folding", "fsspec_writing"},

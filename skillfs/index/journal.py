@@ -65,6 +65,35 @@ class Journal:
             )
             return now, False, [ChangeRow(*row) for row in rows]
 
+    def steps(self, revision: int, most: int) -> tuple[int, bool, list[list[ChangeRow]]]:
+        """The changes after a revision, by revision.
+
+        Args:
+            revision: The one to begin after.
+            most: How many revisions to give at most.
+
+        Returns:
+            The current revision, whether the one asked from is too old or unknown, and for each following
+            revision its changes.
+        """
+        with self._database.snapshot():
+            now = self.revision()
+            if revision == now:
+                return now, False, []
+            first = self._database.read("SELECT value FROM facts.meta WHERE name='first_revision'")
+            if not first or revision < first[0][0] or revision > now:
+                return now, True, []
+            last = min(now, revision + most)
+            steps: list[list[ChangeRow]] = [[] for _ in range(last - revision)]
+            rows = self._database.read(
+                "SELECT revision, kind, uuid, path, old_path, skill, skill_path, old_skill, old_skill_path, "
+                "content, old_content FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
+                (revision, last),
+            )
+            for number, *row in rows:
+                steps[number - revision - 1].append(ChangeRow(*row))
+            return now, False, steps
+
     @staticmethod
     def begin(connection: sqlite3.Connection) -> int:
         """Start the log of a new index.

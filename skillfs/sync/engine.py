@@ -677,8 +677,10 @@ class Engine:
                 scanner = self._scanner(look)
                 gathered = gather(look, self.catalog, scanner, dirty)
             is_gone = bool(scanner.vanished) or not gathered.known.keys() <= gathered.seen.keys()
-            if is_gone and not sure and watches is not None and watches.barrier(MOST_WAIT) and watches.arrivals:
-                return False
+            if is_gone and not sure and watches is not None:
+                watches.barrier(MOST_WAIT)
+                if watches.arrivals:
+                    return False
             identities = Identities(connection, self.namespace, time.time())
             moves = _confirmed(marks.moves, gathered, look)
             apply(connection, look, self.catalog, scanner, gathered, identities, self.title, moves)

@@ -38,9 +38,7 @@ _SELF = Mask(InotifyConstants.IN_DELETE_SELF | InotifyConstants.IN_MOVE_SELF)
 _MASK = Mask(_HAPPENED | _SELF | InotifyConstants.IN_ONLYDIR | InotifyConstants.IN_EXCL_UNLINK)
 _UNMOUNTED = InotifyConstants.IN_UNMOUNT
 # After these a folder of that name may be another than before, with other folders below it.
-_OTHER_FOLDER = Mask(
-    InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ATTRIB
-)
+_OTHER_FOLDER = Mask(InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ATTRIB)
 _MOST_UNPAIRED = 1024
 
 

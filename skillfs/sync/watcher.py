@@ -15,15 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakSet
 
 from skillfs.core.model import Place
 from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.stores.local import LocalStore, filesystem_type
 from skillfs.sync.engine import MOST_WAIT, Engine
-from skillfs.sync.inotify import FolderWatches
 from skillfs.sync.marks import Marks
+
+if TYPE_CHECKING:
+    from skillfs.sync.inotify import FolderWatches
 
 __all__ = ["Hold", "WatchState", "Watcher", "watch"]
 
@@ -183,6 +185,11 @@ class Watcher:
 
     # -- what others ask -----------------------------------------------------------------------------------
 
+    @property
+    def is_running(self) -> bool:
+        """Whether anybody holds it."""
+        return len(self._holds) > 0 and self._thread is not None and self._thread.is_alive()
+
     def keeps_in_step(self) -> bool:
         """Whether what is listed is as young as watching makes it."""
         if self._thread is None:
@@ -268,6 +275,9 @@ class Watcher:
         why = _why_not(engine.store)
         if why is None:
             try:
+                # Here, as most who use a store do not watch it.
+                from skillfs.sync.inotify import FolderWatches
+
                 self._watches = FolderWatches(self._wake.set)
                 engine.watches = self._watches
                 _watch_known(engine, self._watches)
@@ -277,6 +287,8 @@ class Watcher:
                     raise
                 self._close()
                 why = _limit(error)
+            except ImportError as error:
+                why = f"this version of watchdog does not serve ({error})"
         now = time.monotonic()
         self._next_beat = now + HEARTBEAT
         self._next_safety = now + SAFETY_SECONDS
