@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 from skillfs.core.model import Changes
 from skillfs.errors import InvalidArgumentError, SkillFSError, quoted
 from skillfs.sync.engine import Engine
-from skillfs.sync.watcher import Hold
+from skillfs.sync.watcher import WATCH_STATES, Hold, watch_status
 
 __all__ = ["ChangeFeed"]
 
@@ -111,6 +112,17 @@ class ChangeFeed:
         found_next = self._waiting.popleft()
         self._revision = found_next.revision
         return found_next
+
+    def status(self) -> dict[str, Any]:
+        """How the index is kept in step: `watch`, `watch_reason` and `watched_folders`.
+
+        See `SkillFileSystem.status`; of several stores the one that is worst off, and all folders.
+        """
+        found = [hold.watcher.status() for hold in self._holds]
+        if not found:
+            return watch_status(None)
+        worst = max(found, key=lambda status: WATCH_STATES.index(status["watch"]))
+        return {**worst, "watched_folders": sum(status["watched_folders"] for status in found)}
 
     def close(self) -> None:
         """Hand out nothing more, and end what was begun for it; who waits is let go."""

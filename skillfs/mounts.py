@@ -47,6 +47,7 @@ from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
+from skillfs.sync.watcher import watch_status
 
 __all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts", "status_of"]
 
@@ -56,7 +57,7 @@ LOCAL_MAX_AGE = 2.0
 REMOTE_MAX_AGE = 60.0
 """Seconds that a check of a store holds for listings, where the caller does not say."""
 
-_ARGUMENTS = ("store", "fs", "target_options", "store_id", "ignore", "follow", "index")
+_ARGUMENTS = ("store", "fs", "target_options", "store_id", "ignore", "follow", "index", "max_age")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,11 +126,8 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
         "revision": engine.query(engine.journal.revision),
         "index": ":memory:" if engine.database.path is None else str(engine.database.path),
         **engine.query(lambda: counts_of(engine.catalog, access)),
+        **watch_status(engine.watcher),
     }
-    watcher = engine.watcher
-    status["watch"] = "off" if watcher is None or not watcher.is_running else watcher.state
-    status["watch_reason"] = None if watcher is None else watcher.reason
-    status["watched_folders"] = 0 if watcher is None else watcher.watched
     if isinstance(engine.store, RemoteStore):
         checked = engine.checked_at
         status["tells"] = engine.store.tells
@@ -189,6 +187,7 @@ def open_mounts(
             options.setdefault("index", ":memory:" if in_memory else None)
             options.setdefault("store_id", None)
             store = options.pop("store", None)
+            own_age = options.pop("max_age", max_age)
             where = store if options.get("fs") is not None else store_argument(store, None, None)
             engine, look = open_engine(where, **options)
             _check_new(name, engine, mounts)
@@ -202,7 +201,7 @@ def open_mounts(
 
             engine.sync(on_progress=None if on_progress is None else report, look=look)
             read += most
-            age = max_age_of(engine, max_age)
+            age = max_age_of(engine, own_age)
         mounts.append(_mount(name, engine, None, age))
     return mounts
 

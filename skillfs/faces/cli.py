@@ -26,7 +26,7 @@ from skillfs.faces import output
 from skillfs.faces.stores import STORE_VARIABLE, conventional_stores, named_stores, stores_of_environment
 
 if TYPE_CHECKING:
-    from skillfs.core.model import Entry, Problem
+    from skillfs.core.model import Change, Entry, Problem
     from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["command", "main"]
@@ -41,6 +41,11 @@ _COLOURS = {
     "error": "red", "warning": "yellow", "info": "cyan",
     "added": "green", "modified": "yellow", "moved": "cyan", "removed": "red",
 }  # fmt: skip
+
+_LOOK_SECONDS = 1.0
+"""How long `watch` waits for changes before it looks whether anybody still reads what it prints."""
+
+_ANEW = "take everything as new"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -478,13 +483,57 @@ def changes(target: _Target, since: int, as_json: bool) -> None:
         items = [output.as_dict(item, fs.roots) for item in found.items]
         output.write_json({"revision": found.revision, "reset": found.reset, "items": items})
         return
-    for item in found.items:
-        moved = "" if item.old_path is None else f"{output.path(item.old_path, fs.roots)} -> "
-        kind = output.styled(f"{item.kind:<8}", _COLOURS[item.kind])
-        output.write(f"{kind}  {moved}{output.path(item.path, fs.roots)}\n")
+    output.write("".join(_change_line(item, fs.roots) for item in found.items))
     if found.reset:
-        output.note(f"what changed since revision {since} is not known: take everything as new")
+        output.note(f"what changed since revision {since} is not known: {_ANEW}")
     output.note(f"now at revision {found.revision}; next time: skillfs changes --since {found.revision}")
+
+
+def _change_line(change: Change, roots: Sequence[str]) -> str:
+    moved = "" if change.old_path is None else f"{output.path(change.old_path, roots)} -> "
+    kind = output.styled(f"{change.kind:<8}", _COLOURS[change.kind])
+    return f"{kind}  {moved}{output.path(change.path, roots)}\n"
+
+
+@command.command(epilog="Example: skillfs -s ./skills watch --json")
+@click.option("--since", type=int, metavar="N", help="Revision to begin after; the present one by default.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document a line, for each revision with changes."
+)
+@click.pass_obj
+def watch(target: _Target, since: int | None, as_json: bool) -> None:
+    """Print changes as they come, until interrupted.
+
+    Prints a line for each change, as `changes` does; standard error tells how the store is watched, and the
+    revision to begin with.
+    """
+    with target.open() as fs, fs.watch(since=since) as feed:
+        told = None
+        output.note(f"at revision {feed.revision}; interrupt to stop")
+        while True:
+            changes = feed.get(timeout=_LOOK_SECONDS)
+            if (now := _how_watched(feed.status())) != told:
+                told = now
+                output.note(told)
+            output.require_reader()
+            if changes is None:
+                continue
+            if not as_json:
+                output.write("".join(_change_line(item, fs.roots) for item in changes.items))
+            elif changes.items or changes.reset:
+                items = [output.as_dict(item, fs.roots) for item in changes.items]
+                value = {"revision": changes.revision, "reset": changes.reset, "items": items}
+                output.write_json(value, line=True)
+            if changes.reset:
+                output.note(f"what changed until revision {changes.revision} is not known: {_ANEW}")
+            output.flush()
+
+
+def _how_watched(status: dict[str, Any]) -> str:
+    if status["watch"] == "watching":
+        return f"watching {output.counted(status['watched_folders'], 'folder')}"
+    reason = status["watch_reason"]
+    return str(status["watch"]) + ("" if reason is None else f": {output.printable(reason)}")
 
 
 @command.command(epilog="Example: skillfs -s ./skills init")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import select
 import sys
 import time
 import unicodedata
@@ -152,6 +153,19 @@ def flush() -> None:
         sys.stdout.flush()
 
 
+def require_reader() -> None:
+    """Notice that nobody reads any more, also when there is nothing to write.
+
+    Raises:
+        BrokenPipeError: What reads standard output has gone.
+    """
+    poll = select.poll()
+    with contextlib.suppress(OSError, ValueError):  # no file: then nobody can go
+        poll.register(sys.stdout.fileno(), 0)
+    if any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0)):
+        raise BrokenPipeError
+
+
 def abandon() -> None:
     """Drop what was not written yet, so that the end of the process neither waits for a reader nor fails."""
     with contextlib.suppress(OSError, ValueError):
@@ -180,12 +194,12 @@ def _tell(text: str) -> None:
             print(printable(text), file=sys.stderr, flush=True)
 
 
-def write_json(value: object) -> None:
-    """Write one JSON document.
+def write_json(value: object, *, line: bool = False) -> None:
+    """Write one JSON document, readable or on one line.
 
     What a terminal should not get raw is escaped as JSON escapes it, so the document means the same.
     """
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = json.dumps(value, ensure_ascii=False, indent=None if line else 2)
     write(_ANY_BUT_ASCII_JSON.sub(lambda m: m[0] if _shows(m[0]) else json.dumps(m[0])[1:-1], text) + "\n")
 
 

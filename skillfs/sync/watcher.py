@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakSet
 
 from skillfs.core.model import Place
@@ -27,11 +27,13 @@ from skillfs.sync.marks import Marks
 if TYPE_CHECKING:
     from skillfs.sync.inotify import FolderWatches
 
-__all__ = ["Hold", "WatchState", "Watcher", "watch"]
+__all__ = ["WATCH_STATES", "Hold", "WatchState", "Watcher", "watch", "watch_status"]
 
 _log = logging.getLogger("skillfs")
 
-WatchState = Literal["starting", "watching", "polling", "unavailable"]
+WatchState = Literal["watching", "starting", "polling", "unavailable"]
+WATCH_STATES = ("off", *get_args(WatchState))
+"""From the best to the worst, but for what is not kept in step at all."""
 
 QUIET = 0.02
 """Seconds without an event after which a burst counts as over."""
@@ -110,6 +112,13 @@ def watch(engine: Engine, interval: float) -> Hold:
         if engine.watcher is None:
             engine.watcher = Watcher(engine)
         return engine.watcher.hold(interval)
+
+
+def watch_status(watcher: Watcher | None) -> dict[str, Any]:
+    """`watch`, `watch_reason` and `watched_folders` of `SkillFileSystem.status`."""
+    if watcher is None or not watcher.is_running:
+        return {"watch": "off", "watch_reason": None, "watched_folders": 0}
+    return watcher.status()
 
 
 _starting = threading.Lock()
@@ -212,6 +221,10 @@ class Watcher:
         with self._lock:
             for folder in folders:
                 heapq.heappush(self._later, (at, folder))
+
+    def status(self) -> dict[str, Any]:
+        """See `watch_status`."""
+        return {"watch": self.state, "watch_reason": self.reason, "watched_folders": self.watched}
 
     @property
     def watched(self) -> int:
