@@ -10,8 +10,23 @@ from urllib.parse import quote
 
 from skillfs.errors import StoreUnavailableError, no_handle_left
 from skillfs.index.connections import FILES
+from skillfs.index.rows import IndexDamage
 
-__all__ = ["is_busy", "is_damage", "is_damaged", "is_unwritable", "may_pass", "reason", "unavailable"]
+__all__ = [
+    "MAYBE_DAMAGE",
+    "MAYBE_DAMAGE_IN_SYNC",
+    "is_busy",
+    "is_damage",
+    "is_damaged",
+    "is_unwritable",
+    "may_pass",
+    "reason",
+    "unavailable",
+]
+
+MAYBE_DAMAGE = (sqlite3.Error, IndexDamage)
+MAYBE_DAMAGE_IN_SYNC = (*MAYBE_DAMAGE, LookupError, AssertionError)
+"""A sync compares rows with one another all the time: what it trips over may be damage too."""
 
 _REASONS = {
     sqlite3.SQLITE_CANTOPEN: "its file cannot be opened, which may be for the permissions of its folder",

@@ -26,6 +26,7 @@ from skillfs.stores.base import Store
 from skillfs.stores.local import LocalFolder, LocalStore
 from skillfs.sync import engine as engine_module
 from skillfs.sync import learned as learned_module
+from skillfs.sync import taking as taking_module
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from tests.conftest import skill_md, write
@@ -967,7 +968,7 @@ def test_index_of_another_view_is_rebuilt(
     for call in (
         first.sync,
         lambda: first.look_again("pdf"),
-        lambda: first._apply({"pdf"}, first.store, sure=True),
+        lambda: first.taking.take({"pdf"}, first.store, sure=True),
         lambda: first.query(lambda: first.catalog.by_path(("pdf",))),
         lambda: first.query(lambda: first.catalog.subtree(ROOT)),
         lambda: first.query(first.journal.revision),
@@ -995,7 +996,7 @@ def test_what_is_no_difference_is_not_written(engine: Engine, root: Path) -> Non
     stamp, revision = stamp_of(engine), engine.journal.revision()
     for folder in ("", "pdf", "pdf/refs", "on", "on/the/way"):
         engine.look_again(folder)
-    engine._apply_everywhere({"", "pdf", "pdf/refs", "on"})
+    engine.taking.take_everywhere({"", "pdf", "pdf/refs", "on"})
     assert (stamp_of(engine), engine.journal.revision()) == (stamp, revision)
 
 
@@ -1039,7 +1040,8 @@ def checks_of(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         scopes.append(None if scope is None else scope.path)
         return find_dirty(store, catalog, scope)
 
-    monkeypatch.setattr(engine_module, "find_dirty", noted)
+    for module in (engine_module, taking_module):
+        monkeypatch.setattr(module, "find_dirty", noted)
     return scopes
 
 
@@ -1133,8 +1135,10 @@ def test_listings_that_wait_for_one_check_do_not_check_again(
 def test_building_is_no_measure_of_a_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root, SKILL)
     made = make_engine(root)
-    build = made._build
-    monkeypatch.setattr(made, "_build", lambda look, progress: (time.sleep(0.3), build(look, progress))[1])
+    build = made.taking.build
+    monkeypatch.setattr(
+        made.taking, "build", lambda look, progress: (time.sleep(0.3), build(look, progress))[1]
+    )
     made.sync()
     write(root, {"new/SKILL.md": skill_md("new")})
     made.ensure_fresh("", 0.1)
