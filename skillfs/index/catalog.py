@@ -443,18 +443,18 @@ class Catalog:
         connection = self.database.connection()
         return iter(connection.execute("SELECT parent, name, signature, target FROM entry WHERE kind = 2"))
 
-    def folder_places(self) -> list[tuple[str, Place]]:
-        """Path and place of every folder, those above first."""
+    def folder_places(self) -> list[tuple[str, Place, bytes]]:
+        """Path, place and signature of every folder, those above first."""
         rows = list(self.folders())
         paths = paths_of({key: (parent, name) for key, parent, name, *_ in rows})
         found: dict[int, Place] = {0: Place(0, "")}
         result = []
-        for key, parent, name, _, _, target in sorted(rows, key=lambda row: paths[row[0]].split("/")):
+        for key, parent, name, _, signature, target in sorted(rows, key=lambda row: paths[row[0]].split("/")):
             if target is not None:
                 found[key] = decode_place(target)
             else:
                 found[key] = found[parent].child(name) if key != ROOT else Place(0, "")
-            result.append((paths[key], found[key]))
+            result.append((paths[key], found[key], signature))
         return result
 
     def linked_files(self) -> list[tuple[str, Place]]:

@@ -226,6 +226,7 @@ class _Gathering:
         self._result = Gathered()
         self._walks: list[tuple[str, Place, str | None, bool]] = []
         self._anew: set[str] = set()
+        self._unwatched: list[str] = []
 
     def run(self, dirty: Iterable[str]) -> Gathered:
         pending = sorted(set(dirty), key=lambda p: (p.count("/") if p else -1, p), reverse=True)
@@ -237,6 +238,8 @@ class _Gathering:
             done.add(path)
             if not self._list(path) and path:
                 pending.append(parent_of(path))
+            pending += self._unwatched
+            self._unwatched.clear()
         contents = {
             k.node.signature: k.node.content
             for k in self._result.known.values()
@@ -331,6 +334,8 @@ class _Gathering:
             if node is None or node.target is not None or node.kind not in _FOLDERS:
                 self._add_known(row, path, node, skill)
                 self._walks.append((f"{path}/{name}" if path else name, row.place.child(name), skill, False))
+            else:
+                self._see_to_watch(path, node)
         for name in sight.links:
             self._compare_link(row, path, name, children.pop(name, None), skill)
         for node in children.values():
@@ -389,6 +394,15 @@ class _Gathering:
         elif node is None or node.kind not in _FOLDERS or node.target != encode_place(target):
             self._add_known(row, path, node, skill)
             self._walks.append((full, target, skill, True))
+        else:
+            self._see_to_watch(path, node)
+
+    def _see_to_watch(self, path: str, node: NodeRow) -> None:
+        """List a known folder, too, if this process does not watch it: another one has taken it in."""
+        is_watched = self._scanner.is_watched
+        full = f"{path}/{node.name}" if path else node.name
+        if is_watched is not None and not is_watched(full, node.signature):
+            self._unwatched.append(full)
 
     def _chain(self, path: str) -> tuple[Place, ...]:
         """Where the links into followed folders lead that a path goes through."""

@@ -79,6 +79,7 @@ class FolderWatches:
         self._since = self._last = 0.0
         self._numbers = itertools.count(1)
         self._ids: dict[int, CallbackId] = {}
+        self._inodes: dict[int, bytes] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         self._descriptors: dict[str, int] = {}
         self._beside: dict[str, set[str]] = {}
@@ -101,11 +102,12 @@ class FolderWatches:
 
     # -- which folders -------------------------------------------------------------------------------------
 
-    def add(self, handle: int, path: str, beside: str = "") -> None:
+    def add(self, handle: int, inode: bytes, path: str, beside: str = "") -> None:
         """Watch a folder.
 
         Args:
             handle: File descriptor of the open folder.
+            inode: What the store calls the folder itself, whatever its name.
             path: Store path of the folder to list again when something happens in this one: its own, or
                 one that shows what lies in it.
             beside: Tells such a folder from the folder at that path.
@@ -124,6 +126,7 @@ class FolderWatches:
             if (before := self._ids.get(found)) is not None:
                 self._inotify.remove_callbacks([(found, before)])
             self._ids[found] = number
+            self._inodes[found] = inode
             if (other := self._descriptors.get(key, found)) != found:
                 self._drop(other, key)
             self._descriptors[key] = found
@@ -132,6 +135,12 @@ class FolderWatches:
                 self._keys[found] = (*keys, key)
             if beside:
                 self._beside.setdefault(path, set()).add(key)
+
+    def holds(self, path: str, inode: bytes) -> bool:
+        """Whether the folder at a path is watched, and is the one that is meant."""
+        with self._lock:
+            found = self._descriptors.get(path)
+            return found is not None and self._inodes.get(found) == inode
 
     def forget(self, paths: Iterable[str]) -> None:
         """Stop watching folders that are no more where they were."""
@@ -147,6 +156,7 @@ class FolderWatches:
             self._keys[descriptor] = keys
             return
         self._keys.pop(descriptor, None)
+        self._inodes.pop(descriptor, None)
         if (number := self._ids.pop(descriptor, None)) is not None:
             with contextlib.suppress(OSError):  # it went with the folder
                 self._inotify.remove_callbacks([(descriptor, number)])  # type: ignore[list-item]
@@ -289,6 +299,7 @@ class FolderWatches:
         """See `watchdog.observers.inotify_c.WatchCallback`."""
         with self._lock:
             self._ids.pop(descriptor, None)
+            self._inodes.pop(descriptor, None)
             for key in self._keys.pop(descriptor, ()):
                 if self._descriptors.get(key) == descriptor:
                     del self._descriptors[key]

@@ -53,7 +53,7 @@ class _Look:
             started = time.monotonic()
             dirty = self._marked()
             if everywhere or marks.doubt:
-                dirty |= find_dirty(self._store, self._catalog)
+                dirty |= find_dirty(self._store, self._catalog) | self._taking.unwatched()
             duration = time.monotonic() - started
             if not dirty or self._take(dirty, sure=not left or watches is None):
                 break

@@ -107,6 +107,7 @@ class Scanner:
         on_progress: Called now and then with the number of folders met.
         on_folder: Called with every folder that was opened, before it is listed, the path of the folder that
             shows what is in it, and the place of the first where that is another.
+        is_watched: Tells of a path and a signature whether that folder has been passed to `on_folder`.
         problems: What is wrong with what was met.
         unreadable: Paths of the folders that could not be listed.
         vanished: Paths of the folders from which something went away meanwhile.
@@ -118,6 +119,7 @@ class Scanner:
         self.known_content: Callable[[bytes], bytes | None] | None = None
         self.on_progress: Callable[[int], None] | None = None
         self.on_folder: Callable[[FolderHandle, str, Place | None], None] | None = None
+        self.is_watched: Callable[[str, bytes], bool] | None = None
         self.problems: list[ScanProblem] = []
         self.unreadable: set[str] = set()
         self.vanished: set[str] = set()

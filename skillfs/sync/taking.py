@@ -5,6 +5,7 @@ Nothing here decides when to look, waits for anybody or mends an index: that is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import time
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.errors import InvalidArgumentError
+from skillfs.errors import InvalidArgumentError, no_handle_left
 from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
@@ -130,12 +131,50 @@ class Taking:
         scanner = Scanner(look, self.ignore)
         if self.watches is not None:
             scanner.on_folder = self._watch
+            scanner.is_watched = self._is_watched
         return scanner
 
-    def _watch(self, folder: FolderHandle, path: str, beside: Place | None) -> None:
+    def _watch(self, folder: FolderHandle, path: str, beside: Place | None = None) -> None:
         assert isinstance(folder, LocalFolder)
         if self.watches is not None:
-            self.watches.add(folder.fileno(), path, "" if beside is None else f"{beside.root}:{beside.path}")
+            name = "" if beside is None else f"{beside.root}:{beside.path}"
+            self.watches.add(folder.fileno(), self.store.inode(folder.state.signature), path, name)
+
+    def _is_watched(self, path: str, signature: bytes) -> bool:
+        return self.watches is None or self.watches.holds(path, self.store.inode(signature))
+
+    def watch_all(self) -> None:
+        """Watch every folder that the index holds; what it does not hold is watched when it is listed.
+
+        Raises:
+            OSError: There may be no more watches.
+        """
+        for path, place, _ in self.catalog.folder_places():
+            self._watch_at(place, path)
+        for path, place in self.catalog.linked_files():
+            above = Place(place.root, parent_of(place.path))
+            self._watch_at(above, path, above)
+
+    def unwatched(self) -> set[str]:
+        """Paths of the folders that the index holds and this process does not watch, where it watches any.
+
+        Another process may have taken them in while this one missed the events.
+        """
+        if self.watches is None:
+            return set()
+        known = self.catalog.folder_places()
+        return {path for path, _, signature in known if not self._is_watched(path, signature)}
+
+    def _watch_at(self, place: Place, path: str, beside: Place | None = None) -> None:
+        # Gone, or not to be listed: the check that follows says which.
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(self.store.folder(place))
+            except OSError as error:
+                if (full := no_handle_left(error)) is not None:
+                    raise full from error
+                return
+            self._watch(folder, path, beside)
 
     def unwatch(self, gathered: Gathered) -> None:
         """Stop watching folders that are gone."""

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakSet
 
-from skillfs.core.model import Place
 from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.stores.local import LocalStore, filesystem_type
-from skillfs.sync.engine import MOST_WAIT, Engine
+from skillfs.sync.engine import Engine
+from skillfs.sync.marked import MOST_WAIT
 from skillfs.sync.marks import Marks
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Watcher:
 
                 self._watches = FolderWatches(self._wake.set)
                 engine.watches = self._watches
-                _watch_known(engine, self._watches)
+                engine.taking.watch_all()
                 engine.check()
             except OSError as error:
                 if isinstance(error, SkillFSError):
@@ -474,30 +474,3 @@ def _limit(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         return "this user may not watch more stores; raise fs.inotify.max_user_instances"
     return f"folders cannot be watched ({error.strerror or type(error).__name__})"
-
-
-def _watch_known(engine: Engine, watches: FolderWatches) -> None:
-    """Watch every folder that the index holds; what it does not hold is watched when a check lists it."""
-    store = engine.store
-    known = engine.query(engine.catalog.folder_places)
-    for path, place in known:
-        try:
-            with store.folder(place) as folder:
-                descriptor = folder.fileno()  # type: ignore[attr-defined]  # of a local store
-                watches.add(descriptor, path)
-        except StoreUnavailableError:
-            raise
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EMFILE):
-                raise
-            # Gone, or not to be listed: the check that follows says which.
-    for path, place in engine.query(engine.catalog.linked_files):
-        above = Place(place.root, place.path.rpartition("/")[0])
-        try:
-            with store.folder(above) as folder:
-                watches.add(folder.fileno(), path, f"{above.root}:{above.path}")  # type: ignore[attr-defined]
-        except StoreUnavailableError:
-            raise
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EMFILE):
-                raise
