@@ -21,7 +21,7 @@ from skillfs.stores.base import FileState, FolderHandle, Store, unsettled
 from skillfs.sync.reconcile import parent_of
 from skillfs.sync.scan import SKILL_MD, Scanner, Seen, is_gone
 
-__all__ = ["Gathered", "Known", "find_dirty", "gather"]
+__all__ = ["Gathered", "Known", "find_dirty", "gather", "link_differs"]
 
 
 _FOLDERS = (RowKind.FOLDER, RowKind.SKILL)
@@ -84,7 +84,7 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
         above, place_above = places[node.parent]
         place = place_above.child(node.name)
         if node.kind == RowKind.LINK:
-            if _link_differs(store, place, node.target):
+            if link_differs(store, place, node.target):
                 dirty.add(above)
             continue
         if node.target is not None:
@@ -160,7 +160,7 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
         if state is None or state.signature != signature:
             dirty.add(above)
     for _, parent, name, _, target in catalog.links():
-        if _link_differs(store, Place(0, paths[parent]).child(name), target):
+        if link_differs(store, Place(0, paths[parent]).child(name), target):
             dirty.add(paths[parent])
     return dirty
 
@@ -198,7 +198,8 @@ def _stays_closed(
         return not is_gone(error) and error.errno != errno.EXDEV
 
 
-def _link_differs(store: Store, place: Place, target: str | None) -> bool:
+def link_differs(store: Store, place: Place, target: str | None) -> bool:
+    """Whether a link leads to another path of the store than it did, None being none."""
     resolved = store.resolve(place)
     now = resolved.path if isinstance(resolved, Place) and resolved.root == 0 else None
     return now != target

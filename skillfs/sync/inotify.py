@@ -69,6 +69,8 @@ class FolderWatches:
     Attributes:
         unmounted: Whether a filesystem that was watched has been unmounted.
         overflows: How often the kernel has dropped events.
+        failure: What the first folder failed with that could not be watched: ENOSPC where this user may
+            watch no more; None while all are.
     """
 
     def __init__(self, on_mark: Callable[[], None]) -> None:
@@ -87,6 +89,7 @@ class FolderWatches:
         self._is_closed = False
         self.unmounted = False
         self.overflows = 0
+        self.failure: OSError | None = None
         self._reached = threading.Event()
         self._cookie = os.memfd_create("skillfs-barrier", os.MFD_CLOEXEC)
         try:
@@ -111,16 +114,18 @@ class FolderWatches:
             path: Store path of the folder to list again when something happens in this one: its own, or
                 one that shows what lies in it.
             beside: Tells such a folder from the folder at that path.
-
-        Raises:
-            OSError: ENOSPC when this user may have no further watches.
         """
         key = f"{path}\0{beside}" if beside else path
         with self._lock:
             if self._is_closed:
                 return
             number = CallbackId(next(self._numbers))
-            found = self._inotify.add_callback(_by_handle(handle), _MASK, self, number)
+            try:
+                found = self._inotify.add_callback(_by_handle(handle), _MASK, self, number)
+            except OSError as error:
+                # Whoever lists the folder goes on all the same.
+                self.failure = self.failure or error
+                return
             if found < 0:
                 return  # it may not be read: then it cannot be listed either
             if (before := self._ids.get(found)) is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from skillfs.index.rows import RowKind
+from skillfs.index.rows import RowKind, encode_place
 from skillfs.stores.base import Store, is_unsettled
-from skillfs.sync.gather import Gathered, find_dirty, gather
+from skillfs.sync.gather import Gathered, find_dirty, gather, link_differs
 from skillfs.sync.marks import Marks
 from skillfs.sync.reconcile import parent_of
+from skillfs.sync.scan import Scanner
 from skillfs.sync.taking import Taking
 
 __all__ = ["MOST_WAIT", "look_at_marks"]
@@ -22,21 +23,27 @@ MOST_WAIT = 5.0
 
 
 def look_at_marks(
-    taking: Taking, marks: Marks, on_young: Callable[[set[str], int], None], *, everywhere: bool = False
+    taking: Taking,
+    marks: Marks,
+    on_young: Callable[[set[str], int], None],
+    *,
+    links: bool = False,
+    everywhere: bool = False,
 ) -> float:
-    """Look where there are marks, or everywhere.
+    """Look where there are marks, or everywhere, and at files that can change without leaving any.
 
     Args:
         taking: Store and index, which is built.
         marks: The marks; those that came meanwhile and were looked at too are added.
         on_young: Called with folders to look at again when a file of so many bytes can be trusted to be
             written.
+        links: Whether to look where links lead, too, which may change outside the store.
         everywhere: Whether the whole store is compared.
 
     Returns:
         The seconds that looking took.
     """
-    return _Look(taking, marks, on_young).run(everywhere=everywhere)
+    return _Look(taking, marks, on_young).run(links=links, everywhere=everywhere)
 
 
 class _Look:
@@ -47,11 +54,13 @@ class _Look:
         self._marks = marks
         self._on_young = on_young
 
-    def run(self, *, everywhere: bool) -> float:
+    def run(self, *, links: bool, everywhere: bool) -> float:
         marks, watches, duration = self._marks, self._taking.watches, 0.0
         for left in reversed(range(MOST_LOOKS)):
             started = time.monotonic()
             dirty = self._marked()
+            if links:
+                dirty |= self._dirty_by_links()
             if everywhere or marks.doubt:
                 dirty |= find_dirty(self._store, self._catalog) | self._taking.unwatched()
             duration = time.monotonic() - started
@@ -86,6 +95,25 @@ class _Look:
         )
         return {parent_of(path) for path in self._store.differing(0, files)}
 
+    def _dirty_by_links(self) -> set[str]:
+        """Folders of links that lead elsewhere than they did."""
+        dirty: set[str] = set()
+        for parent, name, kind, target in self._catalog.read(
+            "SELECT parent, name, kind, target FROM entry WHERE kind=3 OR target IS NOT NULL"
+        ):
+            above = self._catalog.by_key(parent)
+            if above is None or above.path in dirty:
+                continue
+            place = above.place.child(name)
+            if kind == RowKind.LINK:
+                differs = link_differs(self._store, place, target)
+            else:
+                resolved = self._store.resolve(place)
+                differs = isinstance(resolved, str) or encode_place(resolved) != target
+            if differs:
+                dirty.add(above.path)
+        return dirty
+
     def _take(self, dirty: set[str], *, sure: bool) -> bool:
         """Reconcile these folders, in one transaction, unless nothing is different there.
 
@@ -101,6 +129,10 @@ class _Look:
         stamp = self._catalog.stamp()
         scanner = taking.scanner(self._store)
         gathered = gather(self._store, self._catalog, scanner, dirty)
+        if others := self._with_other_names(scanner, gathered) - dirty:
+            dirty = dirty | others
+            scanner = taking.scanner(self._store)
+            gathered = gather(self._store, self._catalog, scanner, dirty)
         if _is_same(gathered):
             return True
         with taking.database.write() as connection:
@@ -118,6 +150,22 @@ class _Look:
         taking.unwatch(gathered)
         self._tell_young(gathered)
         return True
+
+    def _with_other_names(self, scanner: Scanner, gathered: Gathered) -> set[str]:
+        """Folders of files that were given another name: only the folder of the new one says so."""
+        inode = self._store.inode
+        linked = {
+            inode(seen.state.signature)
+            for problem in scanner.problems
+            if problem.code == "hard-link"
+            and (seen := gathered.seen.get(f"{problem.folder}/{problem.name}".lstrip("/"))) is not None
+        }
+        if not linked:
+            return set()
+        rows = self._catalog.read("SELECT parent, signature FROM entry WHERE kind=2 AND target IS NULL")
+        parents = {parent for parent, signature in rows if inode(signature) in linked}
+        above = self._catalog.with_paths(parents)
+        return {above[parent] for parent in parents if parent in above}
 
     def _tell_young(self, gathered: Gathered) -> None:
         """Have looked at once more what was too young for its signature to vouch for it."""

@@ -144,11 +144,7 @@ class Taking:
         return self.watches is None or self.watches.holds(path, self.store.inode(signature))
 
     def watch_all(self) -> None:
-        """Watch every folder that the index holds; what it does not hold is watched when it is listed.
-
-        Raises:
-            OSError: There may be no more watches.
-        """
+        """Watch every folder that the index holds; what it does not hold is watched when it is listed."""
         for path, place, _ in self.catalog.folder_places():
             self._watch_at(place, path)
         for path, place in self.catalog.linked_files():

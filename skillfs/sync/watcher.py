@@ -210,7 +210,8 @@ class Watcher:
         watches = self._watches
         if self.state != "watching" or watches is None:
             return False
-        if not self._engine.store.is_rooted() or watches.unmounted or not watches.barrier(MOST_WAIT):
+        sound = self._engine.store.is_rooted() and not watches.unmounted and watches.failure is None
+        if not sound or not watches.barrier(MOST_WAIT):
             self._wake.set()
             return False
         return True
@@ -295,6 +296,8 @@ class Watcher:
                 engine.watches = self._watches
                 engine.taking.watch_all()
                 engine.check()
+                if self._watches.failure is not None:
+                    raise self._watches.failure
             except OSError as error:
                 if isinstance(error, SkillFSError):
                     raise
@@ -337,21 +340,20 @@ class Watcher:
             # Whoever writes a large file without pause has it hashed half of the time, not all of it.
             if (took := time.monotonic() - started) > MOST_QUIET and len(self._holds):
                 time.sleep(min(took, HEARTBEAT))
+            if self._watches is not watches:
+                return
             now = time.monotonic()
         self._mark_later(watches, now)
         if now >= self._next_beat:
             self._next_beat = now + HEARTBEAT
             self._beat(watches, now)
 
-    def _take(self, watches: FolderWatches) -> None:
-        try:
-            self._engine.take_marks()
-        except OSError as error:
-            if isinstance(error, SkillFSError):
-                raise
-            # A watch that could not be added: a folder that is not watched must not look as if it were.
+    def _take(self, watches: FolderWatches, *, links: bool = False) -> None:
+        self._engine.take_marks(links=links)
+        if watches.failure is not None:
+            # A folder that is not watched must not look as if it were.
             self._close()
-            self._log_state("polling", _limit(error))
+            self._log_state("polling", _limit(watches.failure))
             self._next_check = 0.0
             self._next_try = time.monotonic() + AGAIN_SECONDS
         self._revision = self._read_revision()
@@ -377,7 +379,7 @@ class Watcher:
             took = self._checked_alone
             self._next_safety = time.monotonic() + max(SAFETY_SECONDS, SAFETY_COST * took)
         elif now >= self._next_links:
-            self._take(watches)  # which looks at files with other names, too
+            self._take(watches, links=True)  # and at files with other names
             self._next_links = time.monotonic() + max(HEARTBEAT, 100 * (time.monotonic() - now))
         else:
             self._hear()

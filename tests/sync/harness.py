@@ -163,6 +163,6 @@ def check_like_new(engine: Engine, root: Path) -> None:
     new = make_engine(root)
     new.sync()
     assert shown(engine) == shown(new)
-    assert problems(engine) == problems(new)
+    assert problems(engine) == problems(new), (problems(engine), problems(new))
     sql = "SELECT s.name, s.front_matter FROM skill s ORDER BY 1, 2"
     assert engine.database.read(sql) == new.database.read(sql)
