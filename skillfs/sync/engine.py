@@ -100,6 +100,7 @@ class Engine:
         self._checked: dict[str, tuple[float, float]] = {}
         self.watcher: Watcher | None = None
         self._listeners: WeakSet[threading.Event] = WeakSet()
+        self._telling = threading.RLock()
         _engines.add(self)
 
     @property
@@ -115,11 +116,14 @@ class Engine:
 
     def tell(self, event: threading.Event) -> None:
         """Set an event whenever the index may have a new revision, for as long as somebody holds it."""
-        self._listeners.add(event)
+        with self._telling:
+            self._listeners.add(event)
 
     def announce(self) -> None:
         """Set the events of all who want to be told."""
-        for event in list(self._listeners):
+        with self._telling:
+            events = list(self._listeners)
+        for event in events:
             event.set()
 
     # -- freshness -----------------------------------------------------------------------------------------
@@ -430,6 +434,7 @@ class Engine:
         self._checked = {}
         self.taking.watches = None
         self._listeners = WeakSet()
+        self._telling = threading.RLock()
         if self.watcher is not None:
             self.watcher = self.watcher.begun_anew()
         self._is_lost = self.database.in_memory
