@@ -40,6 +40,7 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
+from skillfs.feed import status_of_watch
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.listing import counts_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
@@ -47,7 +48,6 @@ from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
-from skillfs.sync.watcher import watch_status
 
 __all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts", "status_of"]
 
@@ -126,7 +126,7 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
         "revision": engine.query(engine.journal.revision),
         "index": ":memory:" if engine.database.path is None else str(engine.database.path),
         **engine.query(lambda: counts_of(engine.catalog, access)),
-        **watch_status(engine.watcher),
+        **status_of_watch(engine.watcher, whole=not access.restricted),
     }
     if isinstance(engine.store, RemoteStore):
         checked = engine.checked_at

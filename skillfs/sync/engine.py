@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from skillfs.core.digest import Namespace
@@ -35,9 +35,8 @@ from skillfs.sync.taking import Taking
 
 if TYPE_CHECKING:
     from skillfs.sync.inotify import FolderWatches
-    from skillfs.sync.watcher import Watcher
 
-__all__ = ["Engine", "Mark"]
+__all__ = ["Engine", "Keeper", "Mark"]
 
 T = TypeVar("T")
 
@@ -47,6 +46,29 @@ CHECK_COST = 10.0
 
 MOST_CHECKED = 10_000
 """How many folders are remembered as checked."""
+
+
+class Keeper(Protocol):
+    """What keeps an index in step by itself: a watcher, as its engine sees it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anybody wants that."""
+
+    def keeps_in_step(self) -> bool:
+        """Whether what is listed is as young as watching makes it."""
+
+    def has_told_all(self) -> bool:
+        """Wait until all that happened before this call has left its marks; False where nothing watches."""
+
+    def look_later(self, folders: Iterable[str], size: int) -> None:
+        """Look at folders again when a file in them of so many bytes can be trusted to be written."""
+
+    def begun_anew(self) -> Keeper | None:
+        """In a forked child: the one to go on with."""
+
+    def status(self) -> dict[str, Any]:
+        """How it is kept in step, for `SkillFileSystem.status`."""
 
 
 class Mark(NamedTuple):
@@ -98,7 +120,7 @@ class Engine:
         self._epoch = 0
         self._is_lost = False
         self._checked: dict[str, tuple[float, float]] = {}
-        self.watcher: Watcher | None = None
+        self.watcher: Keeper | None = None
         self._listeners: WeakSet[threading.Event] = WeakSet()
         self._telling = threading.RLock()
         _engines.add(self)

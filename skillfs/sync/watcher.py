@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.stores.local import LocalStore, filesystem_type
-from skillfs.sync.engine import Engine
+from skillfs.sync.engine import Engine, Keeper
 from skillfs.sync.marked import MOST_WAIT
 from skillfs.sync.marks import Marks
 
@@ -109,12 +109,12 @@ def watch(engine: Engine, interval: float) -> Hold:
             f'{POLL_VARIABLE} is {quoted(os.environ[POLL_VARIABLE])}; set it to "poll" or "auto"'
         )
     with _starting:
-        if engine.watcher is None:
+        if not isinstance(engine.watcher, Watcher):
             engine.watcher = Watcher(engine)
         return engine.watcher.hold(interval)
 
 
-def watch_status(watcher: Watcher | None) -> dict[str, Any]:
+def watch_status(watcher: Keeper | None) -> dict[str, Any]:
     """`watch`, `watch_reason` and `watched_folders` of `SkillFileSystem.status`."""
     if watcher is None or not watcher.is_running:
         return {"watch": "off", "watch_reason": None, "watched_folders": 0}
