@@ -477,11 +477,12 @@ class _Applying:
         known: set[tuple[Any, ...]] = set()
         for key in self._problem_folders:
             known.update(self._sql("SELECT * FROM problem WHERE folder=? AND code NOT LIKE 'link-%'", (key,)))
-        for key, name, code, *_ in now:
-            # A mount point is found by itself, not in the listing of the folder that holds it.
-            if code == "mount-point":
-                same = (key, name, code)
-                known.update(self._sql("SELECT * FROM problem WHERE folder=? AND name=? AND code=?", same))
+        # A mount point is found by itself, not in the listing of the folder that holds it; and so is its end.
+        for problem in self._sql("SELECT * FROM problem WHERE code='mount-point'").fetchall():
+            above = self._catalog.by_key(problem[0])
+            path = None if above is None else f"{above.path}/{problem[1]}".lstrip("/")
+            if path in self._listed or path in self._known or path in self._seen:
+                known.add(problem)
         here = "folder=? AND name=? AND code=? AND severity=? AND message=?"
         self._connection.executemany(f"DELETE FROM problem WHERE {here}", sorted(known - now))
         self._connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", sorted(now - known))
