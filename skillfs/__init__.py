@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TooLargeError,
         UnreadableError,
     )
+    from skillfs.feed import ChangeFeed
     from skillfs.filesystem import SkillFileSystem
     from skillfs.index.database import IndexWarning
 
@@ -41,6 +42,7 @@ _HOMES = {
         *("NotFoundError", "NotIndexedError", "NotTextError", "ReadOnlyError", "SkillFSError"),
         *("StoreUnavailableError", "TooLargeError", "UnreadableError"),
     ),
+    "feed": ("ChangeFeed",),
     "filesystem": ("SkillFileSystem",),
     "index.database": ("IndexWarning",),
 }
@@ -50,6 +52,7 @@ __all__ = [
     "DEFAULT_IGNORE",
     "AlreadyExistsError",
     "Change",
+    "ChangeFeed",
     "ChangedError",
     "Changes",
     "Content",

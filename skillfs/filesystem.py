@@ -20,8 +20,9 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
-from skillfs.feed import ChangeFeed
+from skillfs.feed import ChangeFeed, Followed
 from skillfs.folding import folded
+from skillfs.following import access_from_now, steps_of
 from skillfs.fsspec_face import FsspecFace
 from skillfs.index.rows import Row
 from skillfs.listing import (
@@ -32,7 +33,6 @@ from skillfs.listing import (
     entry_of,
     prompt_of,
     skill_of,
-    steps_of,
 )
 from skillfs.lookup import Asked, Lookup
 from skillfs.mounted import MountedStores
@@ -65,7 +65,7 @@ class SkillFileSystem(FsspecFace):
     Args:
         store: Folder that holds the skill folders, as a path or a URL of any filesystem that fsspec knows;
             `~` is expanded. Or a mapping of names to these, or to mappings of what belongs to one store:
-            `store`, `fs`, `target_options`, `store_id`, `ignore`, `follow`, `index`.
+            `store`, `fs`, `target_options`, `store_id`, `ignore`, `follow`, `index`, `max_age`.
         fo: The same, as fsspec passes it for a chained URL.
         fs: A filesystem of fsspec, in which `store` is a path.
         target_protocol: Protocol of `fo`.
@@ -78,8 +78,9 @@ class SkillFileSystem(FsspecFace):
         follow: Folders outside the store into which links may lead.
         writable: Whether the methods of fsspec that write do so; else they raise `ReadOnlyError`.
         max_age: Seconds that a check holds for listings; by default 2, and 60 where the store is remote.
-        watch: Whether the index is kept in step by itself for as long as this filesystem is there: listings
-            of a local store are then a quarter of a second old at most, and of a remote one `max_age`.
+        watch: Whether the index is kept in step by itself for as long as this filesystem is there: a local
+            store is watched, so that listings are a quarter of a second old at most, and a remote one listed
+            every `max_age` seconds. See `watch` and `status`.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
 
@@ -402,25 +403,33 @@ class SkillFileSystem(FsspecFace):
     ) -> ChangeFeed:
         """What changes from now on, as it comes: every revision, in order, once.
 
-        While it is open the index is kept in step by itself: a local store is watched, a remote one asked
-        every `max_age` seconds.
+        While it is open the index is kept in step by itself: a local store is watched, a remote one listed
+        every `max_age` seconds, once a second at most; so is what another process takes in. `status` says
+        how, and why a store is not watched.
+
+        A `Changes` is one revision: without items where what changed shows nowhere, with `reset` where what
+        follows on a revision is not known any more. Of several stores it is all that was new at once. Who may
+        see only some skills is told of these alone, and takes everything as new when a base that is given by
+        id, UUID or name is moved.
 
         Example:
-            >>> with SkillFileSystem("sample_skills", index=":memory:") .watch() as feed:
+            >>> with SkillFileSystem("sample_skills", index=":memory:").watch() as feed:
             ...     feed.get(timeout=0)
 
         Args:
             callback: Called with each `Changes`, from a thread of its own; what it raises is logged. Without
                 one, iterate over what is returned.
             since: A value of `revision`, to begin with what followed on it; by default the present one.
-            base_paths: As in `get_content`; folders are taken by the paths they have now.
+            base_paths: As in `get_content`.
 
         Returns:
-            An iterator that waits for the next changes; a context manager whose end closes it.
+            An iterator that waits for the next changes; a context manager whose end closes it. With a
+            callback it goes on until it is closed, else until nobody refers to it.
 
         Raises:
-            InvalidArgumentError: An argument is malformed.
+            InvalidArgumentError: An argument is malformed, or `SKILLFS_WATCH` is neither `poll` nor `auto`.
             NotFoundError: A base path is not there.
+            IsFileError: A base path is a file.
         """
         if callback is not None and not callable(callback):
             raise InvalidArgumentError(f"callback is {quoted(callback)}; pass a function of one argument")
@@ -434,14 +443,12 @@ class SkillFileSystem(FsspecFace):
         since: int | None,
         base_paths: Sequence[object] | None,
     ) -> ChangeFeed:
-        access = self._lookup.access(base_paths)
         engine = self._engine
-
-        def pull(after: int) -> tuple[int, Sequence[Changes]]:
-            return engine.query(lambda: steps_of(engine.journal, after, access))
-
+        accesses = access_from_now(self._lookup, base_paths, self.max_age)
+        pull = steps_of(engine, accesses)
         start = self.revision if since is None else since
-        return ChangeFeed(pull, start, [engine], self._hold_all(), callback)
+        stores = [Followed("", engine, hold, not accesses().restricted) for hold in self._hold_all()]
+        return ChangeFeed(pull, start, stores, callback)
 
     def _hold_all(self) -> list[Hold]:
         """Have the store, or all of several, kept in step for as long as these are referred to."""
@@ -472,11 +479,12 @@ class SkillFileSystem(FsspecFace):
 
         Of a remote store also `tells`, what its listings tell of a version of a file (`version`, its `time`
         only, or `nothing`), `checked`, how many seconds ago all of it was looked at, and `check_error`, what
-        a check in the background failed with since, or None.
+        a check in the background failed with since, or None: it is tried again by itself.
 
-        `watch` says whether the index is kept in step by itself: `off`, `starting`, `watching`, `polling`, or
-        `unavailable` where the root of a local store is not there; `watch_reason` why it is not watched, and
-        `watched_folders` how many folders are.
+        `watch` says whether the index is kept in step by itself: `off`, `starting`, `watching`, `polling`
+        (looked at now and then), or `unavailable` where the root of a local store is not there;
+        `watch_reason` why it is not watched, and `watched_folders` how many folders are, or None to who may
+        see only some skills.
 
         Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
         with its name.

@@ -9,11 +9,11 @@ from xml.sax.saxutils import escape
 
 from skillfs.access import Access
 from skillfs.core.digest import hex_hash, uuid_text
-from skillfs.core.model import Change, Changes, Entry, Kind, Problem, Skill
+from skillfs.core.model import Change, Entry, Kind, Problem, Skill
 from skillfs.core.refs import below_mount, find_unfit, printable_path
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.index.catalog import Catalog
-from skillfs.index.journal import ChangeRow, Journal
+from skillfs.index.journal import ChangeRow
 from skillfs.index.rows import Row, RowKind, paths_of
 from skillfs.sync.scan import SKILL_MD
 
@@ -30,7 +30,6 @@ __all__ = [
     "problem_order",
     "prompt_of",
     "skill_of",
-    "steps_of",
     "time_of",
 ]
 
@@ -247,33 +246,6 @@ def _scan_problems(
         uuid = None if row.skill is None else uuid_text(row.skill.uuid)
         found.append(Problem(code, severity, message, path, None, uuid))  # type: ignore[arg-type]  # stored by us
     return found
-
-
-MOST_STEPS = 256
-"""How many revisions are read from the index at once."""
-
-
-def steps_of(journal: Journal, since: int, access: Access) -> tuple[int, list[Changes]]:
-    """The next changes after a revision, one for each further revision.
-
-    Args:
-        journal: Of the index.
-        since: The revision.
-        access: What the caller may see: who may see only some skills is not told of revisions in which
-            nothing happened to these.
-
-    Returns:
-        The revision that these lead to, and the changes.
-    """
-    now, reset, steps = journal.steps(since, MOST_STEPS)
-    if reset:
-        return now, [Changes(now, True, ())]
-    found = []
-    for number, rows in enumerate(steps, since + 1):
-        items = changes_of(rows, access)
-        if items or not access.restricted:
-            found.append(Changes(number, False, items))
-    return since + len(steps), found
 
 
 def changes_of(rows: Iterable[ChangeRow], access: Access, mount: str = "") -> tuple[Change, ...]:

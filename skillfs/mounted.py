@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from skillfs.access import Access
 from skillfs.core.digest import uuid_text
@@ -29,17 +25,16 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
-from skillfs.feed import ChangeFeed
+from skillfs.feed import ChangeFeed, Followed
 from skillfs.folding import folded
+from skillfs.following import MountedChanges
 from skillfs.fsspec_face import Found, FsspecFace, info_of, listed, path_of, state_of, stripped
 from skillfs.index.catalog import Catalog
-from skillfs.index.revisions import Revisions, Vector
 from skillfs.index.rows import Row
 from skillfs.indexing import index_all
 from skillfs.listing import (
     all_problems,
     all_skills,
-    changes_of,
     check_since,
     counts_of,
     entry_of,
@@ -48,10 +43,9 @@ from skillfs.listing import (
     problem_order,
     skill_of,
 )
-from skillfs.lookup import Asked
+from skillfs.lookup import Asked, list_of_bases
 from skillfs.mounts import Mount, MountTable, View, naming, not_indexed, status_of
 from skillfs.open_file import OpenFile
-from skillfs.opening import data_folder
 from skillfs.reading import Reader
 from skillfs.stores.base import FileState
 from skillfs.sync.watcher import Hold, watch
@@ -61,18 +55,6 @@ from skillfs.writing.writer import Batch, Writer
 __all__ = ["MountedStores"]
 
 T = TypeVar("T")
-
-_revisions: WeakValueDictionary[tuple[object, ...], Revisions] = WeakValueDictionary()
-_revisions_lock = threading.Lock()
-
-
-def _go_on_in_child() -> None:
-    """Another thread of the parent may have held the lock, and will not let it go here."""
-    global _revisions_lock
-    _revisions_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 class MountedStores(FsspecFace):
@@ -85,7 +67,7 @@ class MountedStores(FsspecFace):
         self._table = table
         self._writers = {m.name: Writer(m.lookup) for m in table.mounts} if self._writable else {}
         self.max_age = max((mount.max_age for mount in table.mounts), default=0.0)
-        self._revisions = _revisions_of(table)
+        self._changes = MountedChanges(table)
         self._strip_protocol = partial(  # type: ignore[method-assign]  # on purpose
             stripped, roots=table.prefixes
         )
@@ -265,10 +247,7 @@ class MountedStores(FsspecFace):
     @property
     def revision(self) -> int:
         """See `SkillFileSystem.revision`."""
-        return self._revisions.number(self._vector)
-
-    def _vector(self) -> Vector:
-        return tuple(mount.engine.query(mount.engine.journal.revision) for mount in self._table.mounts)
+        return self._changes.revision
 
     def changes(self, since: int, *, base_paths: Sequence[object] | None = None) -> Changes:
         """See `SkillFileSystem.changes`; the oldest first within each mount."""
@@ -276,27 +255,7 @@ class MountedStores(FsspecFace):
         table = self._table.within(base_paths)
         for mount in table.mounts:
             mount.ensure_fresh()
-        return self._changes(since, {view.mount.name: view.access for view in table.views()})
-
-    def _changes(self, since: int, accesses: Mapping[str, Access]) -> Changes:
-        before = self._revisions.vector(since)
-        found: list[Any] = []
-        reset = before is None
-
-        def read() -> Vector:
-            nonlocal reset
-            now = []
-            for mount, known in zip(self._table.mounts, before or self._vector(), strict=True):
-                engine = mount.engine
-                revision, unknown, rows = engine.query(lambda: engine.journal.since(known))  # noqa: B023
-                now.append(revision)
-                if mount.name in accesses:
-                    reset = reset or unknown
-                    found.extend(changes_of(rows, accesses[mount.name], mount.name))
-            return tuple(now)
-
-        revision = self._revisions.number(read)
-        return Changes(revision, reset, () if reset else tuple(found))
+        return self._changes.since(since, {view.mount.name: view.access for view in table.views()})
 
     def _feed(
         self,
@@ -305,24 +264,19 @@ class MountedStores(FsspecFace):
         base_paths: Sequence[object] | None,
     ) -> ChangeFeed:
         """See `SkillFileSystem.watch`: one `Changes` for all that the mounts came to since the last."""
-        table = self._table.within(base_paths)
-        accesses = {view.mount.name: view.access for view in table.views()}
-        restricted = any(access.restricted for access in accesses.values()) or len(accesses) < len(
-            self._table.mounts
-        )
-
-        def pull(after: int) -> tuple[int, list[Changes]]:
-            found = self._changes(after, accesses)
-            if found.revision == after or (restricted and not found.items and not found.reset):
-                return found.revision, []
-            return found.revision, [found]
-
+        bases = None if base_paths is None else list_of_bases(base_paths)
+        self._table.within(bases)  # which refuses what is no base, or out of bounds itself
+        inner = self._table if bases is None else self._table.confined(bases)
+        pull, accesses = self._changes.following(inner)
         start = self.revision if since is None else since
-        engines = [mount.engine for mount in self._table.mounts]
-        return ChangeFeed(pull, start, engines, self._hold_all(), callback)
+        stores = [
+            Followed(mount.name, mount.engine, hold, not accesses[mount.name].restricted)
+            for mount, hold in zip(inner.mounts, _held(inner), strict=True)
+        ]
+        return ChangeFeed(pull, start, stores, callback)
 
     def _hold_all(self) -> list[Hold]:
-        return [watch(mount.engine, mount.max_age) for mount in self._table.mounts]
+        return _held(self._table)
 
     def index_all(self, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """See `SkillFileSystem.index_all`."""
@@ -578,20 +532,5 @@ def _branch(view: View, row: Row) -> Branch:
     return Branch(mount.engine.catalog, mount.engine.query, row, access, details, mount.name)
 
 
-# -- revisions ---------------------------------------------------------------------------------------------
-
-
-def _revisions_of(table: MountTable) -> Revisions:
-    """The numbers for these mounts, which all filesystems of a process that have the same ones share."""
-    mounts = table.mounts
-    identity = [[m.name, str(m.engine.namespace.uuid), str(m.engine.database.path)] for m in mounts]
-    path = None
-    if not all(mount.engine.database.in_memory for mount in mounts):
-        digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-        path = data_folder() / "indexes" / f"{digest[:32]}.mounts.sqlite"
-    key = (os.getpid(), path, *((mount.name, mount.engine) for mount in mounts))
-    with _revisions_lock:
-        found = _revisions.get(key)
-        if found is None:
-            found = _revisions[key] = Revisions(path)
-        return found
+def _held(table: MountTable) -> list[Hold]:
+    return [watch(mount.engine, mount.max_age) for mount in table.mounts]

@@ -15,7 +15,7 @@ STOREYS = [
     {"opening", "lookup", "open_file", "feed"},
     {"reading", "listing"},
     {"mounts", "writing"},
-    {"tree", "indexing", "folding", "fsspec_writing"},
+    {"tree", "indexing", "folding", "following", "fsspec_writing"},
     {"fsspec_face"},
     {"mounted"},
     {"filesystem"},

@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillfs import (
+    ChangeFeed,
     Changes,
     Entry,
     InvalidArgumentError,
@@ -38,6 +39,7 @@ from skillfs import (
     StoreUnavailableError,
 )
 from tests.conftest import skill_md, write
+from tests.sync.watching import PATIENCE, wait_until
 
 TEXT = "one\ntwo\nthree\n"
 
@@ -129,7 +131,10 @@ def test_names_that_are_some(stores: Path, name: str) -> None:
         ({"a": "{t}"}, {"max_age": -1}, "max_age"),
         ({"a": "{t}"}, {"colour": "red"}, "colour"),
         ({"a": {"store": "{t}", "colour": "red"}}, {}, '"colour"'),
-        ({"a": {"store": "{t}", "max_age": 1}}, {}, '"max_age"'),
+        ({"a": {"store": "{t}", "watch": True}}, {}, '"watch"'),
+        ({"a": {"store": "{t}", "max_age": -1}}, {}, 'mount "a": max_age'),
+        ({"a": {"store": "{t}", "max_age": "1"}}, {}, 'mount "a": max_age'),
+        ({"a": "{t}"}, {"watch": "yes"}, "watch"),
         ({"a": {}}, {}, 'mount "a": which store?'),
         ({"a": 5}, {}, 'mount "a": '),
         ({"a": None}, {}, 'mount "a": which store?'),
@@ -208,6 +213,8 @@ def test_a_store_of_any_filesystem_may_be_mounted(stores: Path) -> None:
     assert fs.get_content(f"memory:///mounts-{os.getpid()}/far/SKILL.md").path == "far/far/SKILL.md"
     assert fs.modified("far/far/SKILL.md").tzinfo is not None
     assert SkillFileSystem({"near": stores / "t", "far": url}, max_age=7).max_age == 7
+    own = SkillFileSystem({"near": stores / "t", "far": {"store": url, "max_age": 5}}, max_age=7)
+    assert [m.max_age for m in own._table.mounts] == [7.0, 5.0]
 
 
 # -- references --------------------------------------------------------------------------------------------
@@ -891,6 +898,179 @@ def test_status_of_a_remote_store_tells_how_far_its_listings_go(stores: Path) ->
     failed = fs.status()["mounts"][1]
     assert failed["check_error"]
     json.dumps(failed)
+
+
+# -- watching ----------------------------------------------------------------------------------------------
+
+
+def next_paths(feed: ChangeFeed) -> list[tuple[str, str]]:
+    changes = feed.get(timeout=PATIENCE)
+    assert changes is not None
+    assert not changes.reset
+    return sorted((change.kind, change.path) for change in changes.items)
+
+
+def taken(feed: ChangeFeed, count: int) -> list[tuple[str, str]]:
+    """So many changes, however they were put together."""
+    found: list[tuple[str, str]] = []
+    while len(found) < count:
+        found += next_paths(feed)
+    return found
+
+
+def states(feed: ChangeFeed) -> dict[str, str]:
+    return {mount["name"]: mount["watch"] for mount in feed.status()["mounts"]}
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["in memory", "on disk"])
+def test_changes_of_several_stores_as_they_come(stores: Path, on_disk: bool) -> None:
+    fs = table_of(stores, index=None if on_disk else ":memory:", writable=True)
+    start = fs.revision
+    with fs.watch() as feed, fs.watch(base_paths=["mine"]) as mine:
+        wait_until(lambda: set(states(feed).values()) == {"watching"})
+        assert states(mine) == {"mine": "watching"}
+        write(stores, {"t/pdf/new.md": "new"})
+        assert next_paths(feed) == [("added", "team/pdf/new.md")]
+        fs.mv("team/pdf/new.md", "mine/notes/new.md")  # two stores, of which each has its own revisions
+        assert sorted(taken(feed, 2)) == [("added", "mine/notes/new.md"), ("removed", "team/pdf/new.md")]
+        write(stores, {"m/pdf/a.md": "a", "r/in/b.md": "b"})
+        assert sorted(taken(feed, 2)) == [("added", "mine/pdf/a.md"), ("added", "root/in/b.md")]
+        assert feed.revision == fs.revision > start
+        assert sorted(taken(mine, 2)) == [("added", "mine/notes/new.md"), ("added", "mine/pdf/a.md")]
+        assert mine.get(timeout=0) is feed.get(timeout=0) is None
+        since = feed.revision
+        write(stores, {"m/pdf/a.md": "another"})
+        assert next_paths(feed) == [("modified", "mine/pdf/a.md")]
+        with fs.watch(since=since) as later:
+            assert next_paths(later) == [("modified", "mine/pdf/a.md")]
+            assert later.get(timeout=0) is None
+    assert fs.status()["mounts"][0]["watch"] == "off"
+
+
+def test_revisions_of_several_stores_come_in_order_once(stores: Path) -> None:
+    fs = table_of(stores, index=None, writable=True)
+    alone = SkillFileSystem(stores / "t", writable=True)
+    told: list[Changes] = []
+    start = fs.revision
+    with fs.watch(told.append):
+        for number in range(20):
+            write(stores, {f"m/pdf/{number}.md": f"{number}"})
+            fs.pipe_file(f"root/in/{number}.md", b"")
+            alone.pipe_file(f"pdf/{number}.md", b"")
+        fs.sync()
+        wait_until(lambda: told and told[-1].revision == fs.revision)
+    revisions = [changes.revision for changes in told]
+    assert revisions == sorted(set(revisions))
+    assert all(changes.items and not changes.reset for changes in told)
+    found = sorted(change.path for changes in told for change in changes.items)
+    expected = sorted(f"{skill}/{n}.md" for n in range(20) for skill in ("mine/pdf", "root/in", "team/pdf"))
+    assert found == expected
+    assert sorted(change.path for change in fs.changes(start).items) == expected
+
+
+def test_a_revision_that_no_table_of_mounts_had(stores: Path) -> None:
+    fs = table_of(stores, writable=True)
+    unknown: list[Callable[[int], int]] = [lambda _: 0, lambda _: 1, lambda now: now + 1, lambda _: 10**30]
+    for number, since in enumerate(unknown):
+        with fs.watch(since=since(fs.revision)) as feed:
+            assert feed.get(timeout=0) == Changes(fs.revision, True, ())
+            fs.pipe_file("mine/pdf/x.md", b"%d" % number)
+            assert [path for _, path in next_paths(feed)] == ["mine/pdf/x.md"]
+    for bad in (-1, True, "1", 1.0):
+        with pytest.raises(InvalidArgumentError):
+            fs.watch(since=bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of_the_call", [True, False])
+def test_nothing_is_told_of_what_is_out_of_bounds_in_any_mount(stores: Path, of_the_call: bool) -> None:
+    writing = table_of(stores, index=None, writable=True)
+    bases = ["mine/notes", "root/in"]
+    confined = writing if of_the_call else table_of(stores, index=None, base_paths=bases)
+    with confined.watch(base_paths=bases if of_the_call else None) as feed:
+        wait_until(lambda: states(feed) == {"mine": "watching", "root": "watching"})
+        assert feed.status()["watched_folders"] is None
+        start = feed.revision
+        writing.pipe_file("team/pdf/new.md", b"")
+        writing.pipe_file("mine/pdf/new.md", b"")
+        writing.pipe_file("root/new.md", b"")
+        assert feed.get(timeout=0.2) is None
+        assert feed.revision == start
+        writing.mv("mine/pdf/new.md", "mine/notes/new.md")
+        assert next_paths(feed) == [("added", "mine/notes/new.md")]
+        writing.mv("mine/notes/new.md", "team/pdf/other.md")
+        assert next_paths(feed) == [("removed", "mine/notes/new.md")]
+        assert feed.get(timeout=0) is None
+
+
+def test_a_base_in_a_mount_follows_what_it_names(stores: Path) -> None:
+    writing = table_of(stores, index=None, writable=True)
+    with writing.watch(base_paths=[writing.entry("mine/notes").uuid]) as feed:
+        writing.mv("mine/notes", "mine/elsewhere", recursive=True)
+        assert feed.get(timeout=PATIENCE) == Changes(writing.revision, True, ())
+        writing.pipe_file("mine/elsewhere/new.md", b"")
+        assert next_paths(feed) == [("added", "mine/elsewhere/new.md")]
+        writing.pipe_file("mine/pdf/new.md", b"")
+        assert feed.get(timeout=0) is None
+
+
+def test_others_are_watched_on_when_one_goes_away(stores: Path) -> None:
+    fs = table_of(stores)
+    notes = {change: fs.entry(change).uuid for change in ("team/pdf", "team/pdf/t.md")}
+    with fs.watch() as feed:
+        wait_until(lambda: set(states(feed).values()) == {"watching"})
+        (stores / "t").rename(stores / "away")
+        wait_until(lambda: states(feed)["team"] == "unavailable")
+        status = feed.status()
+        assert (status["watch"], str(stores) in status["watch_reason"]) == ("unavailable", False)
+        assert states(feed) == {"team": "unavailable", "mine": "watching", "root": "watching"}
+        write(stores, {"m/notes/new.md": "new"})
+        assert next_paths(feed) == [("added", "mine/notes/new.md")]
+        (stores / "away").rename(stores / "t")
+        wait_until(lambda: states(feed)["team"] == "watching")
+        write(stores, {"t/pdf/new.md": "new"})
+        assert next_paths(feed) == [("added", "team/pdf/new.md")]
+        assert feed.get(timeout=0) is None
+    assert {path: fs.entry(path).uuid for path in notes} == notes
+
+
+def test_several_are_kept_in_step_by_themselves(stores: Path) -> None:
+    def use() -> list[Any]:
+        fs = table_of(stores, max_age=3600, watch=True)
+        wait_until(lambda: all(mount["watch"] == "watching" for mount in fs.status()["mounts"]))
+        write(stores, {"m/new/SKILL.md": skill_md("new"), "t/pdf/new.md": "new"})
+        wait_until(lambda: {"mine/new/SKILL.md", "team/pdf/new.md"} <= set(fs.find("")))
+        return [mount.engine for mount in fs._table.mounts]
+
+    engines = use()
+    gc.collect()
+    wait_until(lambda: all(engine.watches is None for engine in engines))
+
+
+def test_what_is_mounted_remotely_is_asked_at_its_own_interval(stores: Path) -> None:
+    name = f"watched-{uuid.uuid4()}"
+    memory = fsspec.filesystem("memory")
+    memory.pipe(f"/{name}/a/SKILL.md", skill_md("a").encode())
+    far = {"store": f"memory://{name}", "max_age": 0.1}
+    fs = SkillFileSystem({"near": stores / "t", "far": far}, index=":memory:", max_age=3600)
+    with fs.watch() as feed:
+        wait_until(lambda: states(feed) == {"near": "watching", "far": "polling"})
+        assert feed.status()["watch"] == "polling"
+        memory.pipe(f"/{name}/b/SKILL.md", skill_md("b").encode())
+        assert ("added", "far/b/SKILL.md") in next_paths(feed)
+        write(stores, {"t/pdf/new.md": "new"})
+        assert next_paths(feed) == [("added", "near/pdf/new.md")]
+    memory.rm(f"/{name}", recursive=True)
+
+
+def test_the_numbers_of_mounts_that_are_lost_make_all_new(stores: Path, data_home: Path) -> None:
+    fs = table_of(stores, index=None, writable=True)
+    with fs.watch() as feed:
+        for file in (data_home / "skillfs/indexes").glob("*.mounts.sqlite"):
+            file.write_bytes(b"no database at all" * 100)
+        fs.pipe_file("team/pdf/new.md", b"")
+        assert feed.get(timeout=PATIENCE) == Changes(fs.revision, True, ())
+        fs.pipe_file("team/pdf/newer.md", b"")
+        assert next_paths(feed) == [("added", "team/pdf/newer.md")]
 
 
 # -- everything that a table answers -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,13 @@ import click
 
 from skillfs import __version__
 from skillfs.core.refs import printable_path
-from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, quoted
+from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.faces import output
+from skillfs.faces.changes import ANEW, States, change_lines, changes_dict, tell_changes
 from skillfs.faces.stores import STORE_VARIABLE, conventional_stores, named_stores, stores_of_environment
 
 if TYPE_CHECKING:
-    from skillfs.core.model import Change, Entry, Problem
+    from skillfs.core.model import Entry, Problem
     from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["command", "main"]
@@ -37,15 +39,10 @@ COULD_NOT_RUN = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NOBODY_READS = 141  # 128 + SIGPIPE
 
-_COLOURS = {
-    "error": "red", "warning": "yellow", "info": "cyan",
-    "added": "green", "modified": "yellow", "moved": "cyan", "removed": "red",
-}  # fmt: skip
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 _LOOK_SECONDS = 1.0
 """How long `watch` waits for changes before it looks whether anybody still reads what it prints."""
-
-_ANEW = "take everything as new"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,22 +94,27 @@ class _Target:
         return {"store": {name: {"store": store, "index": self.index} for name, store in stores.items()}}
 
     @contextmanager
-    def open(self) -> Iterator[SkillFileSystem]:
-        """Open the stores, showing progress when that takes long."""
+    def open(self, *, log: bool = True) -> Iterator[SkillFileSystem]:
+        """Open the stores, showing progress when that takes long.
+
+        Args:
+            log: Whether what is logged is told on standard error.
+        """
         from skillfs.filesystem import SkillFileSystem
         from skillfs.index.database import IndexWarning
 
         warnings.simplefilter("always", IndexWarning)
-        with output.Progress("reading the store") as progress:
-            fs = SkillFileSystem(
-                **self._arguments(),
-                base_paths=list(self.base) if self.base else None,
-                follow=self.follow,
-                ignore=self.ignore,
-                on_progress=progress.callback,
-                skip_instance_cache=True,
-            )
-        yield fs
+        with output.logged(told=log):
+            with output.Progress("reading the store") as progress:
+                fs = SkillFileSystem(
+                    **self._arguments(),
+                    base_paths=list(self.base) if self.base else None,
+                    follow=self.follow,
+                    ignore=self.ignore,
+                    on_progress=progress.callback,
+                    skip_instance_cache=True,
+                )
+            yield fs
 
 
 def _json_option(function: F) -> F:
@@ -441,7 +443,7 @@ def index(target: _Target, full: bool, as_json: bool) -> None:
         if full:
             with output.Progress("reading every file") as progress:
                 fs.index_all(on_progress=progress)
-        status = fs.status()
+        status = _status_of(fs)
     if as_json:
         output.write_json(status)
     else:
@@ -457,7 +459,7 @@ def index(target: _Target, full: bool, as_json: bool) -> None:
 def status(target: _Target, as_json: bool) -> None:
     """Show counts, revision and place of the index."""
     with target.open() as fs:
-        values = fs.status()
+        values = _status_of(fs)
     if as_json:
         output.write_json(values)
         return
@@ -466,6 +468,15 @@ def status(target: _Target, as_json: bool) -> None:
     for mount in mounts:
         output.write("\n")
         output.fields(mount)
+
+
+def _status_of(fs: SkillFileSystem) -> dict[str, Any]:
+    """The status but for how it is watched: a command that ends at once watches nothing."""
+    status = fs.status()
+    for one in (status, *status.get("mounts", ())):
+        for name in ("watch", "watch_reason", "watched_folders"):
+            one.pop(name, None)
+    return status
 
 
 @command.command(epilog="Example: skillfs -s ./skills changes --since 1767225600")
@@ -480,19 +491,12 @@ def changes(target: _Target, since: int, as_json: bool) -> None:
     with target.open() as fs:
         found = fs.changes(since)
     if as_json:
-        items = [output.as_dict(item, fs.roots) for item in found.items]
-        output.write_json({"revision": found.revision, "reset": found.reset, "items": items})
+        output.write_json(changes_dict(found, fs.roots))
         return
-    output.write("".join(_change_line(item, fs.roots) for item in found.items))
+    output.write(change_lines(found, fs.roots))
     if found.reset:
-        output.note(f"what changed since revision {since} is not known: {_ANEW}")
+        output.note(f"what changed since revision {since} is not known: {ANEW}")
     output.note(f"now at revision {found.revision}; next time: skillfs changes --since {found.revision}")
-
-
-def _change_line(change: Change, roots: Sequence[str]) -> str:
-    moved = "" if change.old_path is None else f"{output.path(change.old_path, roots)} -> "
-    kind = output.styled(f"{change.kind:<8}", _COLOURS[change.kind])
-    return f"{kind}  {moved}{output.path(change.path, roots)}\n"
 
 
 @command.command(epilog="Example: skillfs -s ./skills watch --json")
@@ -504,36 +508,28 @@ def _change_line(change: Change, roots: Sequence[str]) -> str:
 def watch(target: _Target, since: int | None, as_json: bool) -> None:
     """Print changes as they come, until interrupted.
 
-    Prints a line for each change, as `changes` does; standard error tells how the store is watched, and the
-    revision to begin with.
+    Prints a line for each change, as `changes` does. Standard error tells the revision to begin with, how the
+    stores are watched, and when one of them is away: it is waited for.
     """
-    with target.open() as fs, fs.watch(since=since) as feed:
-        told = None
+    # What is logged of the stores is told as their state, and of which of them it is.
+    with target.open(log=False) as fs, fs.watch(since=since) as feed:
+        states = States()
+        failure = None
         output.note(f"at revision {feed.revision}; interrupt to stop")
         while True:
-            changes = feed.get(timeout=_LOOK_SECONDS)
-            if (now := _how_watched(feed.status())) != told:
-                told = now
-                output.note(told)
+            try:
+                changes = feed.get(timeout=_LOOK_SECONDS)
+                failure = None
+            except StoreUnavailableError as error:
+                if error.message != failure:
+                    failure = error.message
+                    output.complain(error.code, failure)
+                changes = None
+                time.sleep(_LOOK_SECONDS)
+            states.tell(feed.status())
             output.require_reader()
-            if changes is None:
-                continue
-            if not as_json:
-                output.write("".join(_change_line(item, fs.roots) for item in changes.items))
-            elif changes.items or changes.reset:
-                items = [output.as_dict(item, fs.roots) for item in changes.items]
-                value = {"revision": changes.revision, "reset": changes.reset, "items": items}
-                output.write_json(value, line=True)
-            if changes.reset:
-                output.note(f"what changed until revision {changes.revision} is not known: {_ANEW}")
-            output.flush()
-
-
-def _how_watched(status: dict[str, Any]) -> str:
-    if status["watch"] == "watching":
-        return f"watching {output.counted(status['watched_folders'], 'folder')}"
-    reason = status["watch_reason"]
-    return str(status["watch"]) + ("" if reason is None else f": {output.printable(reason)}")
+            if changes is not None:
+                tell_changes(changes, fs.roots, as_json=as_json)
 
 
 @command.command(epilog="Example: skillfs -s ./skills init")

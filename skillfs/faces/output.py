@@ -37,10 +37,12 @@ __all__ = [
     "fields",
     "flush",
     "is_terminal",
+    "logged",
     "note",
     "path",
     "prepared",
     "printable",
+    "require_reader",
     "skill_dict",
     "styled",
     "table",
@@ -192,6 +194,29 @@ def _tell(text: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(printable(text), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def logged(*, told: bool = True) -> Iterator[None]:
+    """Take what is logged: Python itself would write it raw.
+
+    Args:
+        told: Whether warnings and errors are told on standard error, a line each, as `complain` does.
+    """
+    import logging
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            for line in self.format(record).splitlines() if told else ():
+                _tell(f"skillfs: {record.levelname.lower()}: {line}")
+
+    handler = Teller(logging.WARNING)
+    logger = logging.getLogger("skillfs")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def write_json(value: object, *, line: bool = False) -> None:

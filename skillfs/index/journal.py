@@ -51,19 +51,8 @@ class Journal:
         Returns:
             The current revision, whether the one asked from is too old or unknown, and the changes.
         """
-        with self._database.snapshot():
-            now = self.revision()
-            first = self._database.read("SELECT value FROM facts.meta WHERE name='first_revision'")
-            if revision == now:
-                return now, False, []
-            if not first or revision < first[0][0] or revision > now:
-                return now, True, []
-            rows = self._database.read(
-                "SELECT kind, uuid, path, old_path, skill, skill_path, old_skill, old_skill_path, content, "
-                "old_content FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
-                (revision, now),
-            )
-            return now, False, [ChangeRow(*row) for row in rows]
+        now, reset, rows = self._after(revision, None)
+        return now, reset, [row for _, row in rows]
 
     def steps(self, revision: int, most: int) -> tuple[int, bool, list[list[ChangeRow]]]:
         """The changes after a revision, by revision.
@@ -76,6 +65,13 @@ class Journal:
             The current revision, whether the one asked from is too old or unknown, and for each following
             revision its changes.
         """
+        now, reset, rows = self._after(revision, most)
+        steps: list[list[ChangeRow]] = [[] for _ in range(0 if reset else min(now - revision, most))]
+        for number, row in rows:
+            steps[number - revision - 1].append(row)
+        return now, reset, steps
+
+    def _after(self, revision: int, most: int | None) -> tuple[int, bool, list[tuple[int, ChangeRow]]]:
         with self._database.snapshot():
             now = self.revision()
             if revision == now:
@@ -83,16 +79,12 @@ class Journal:
             first = self._database.read("SELECT value FROM facts.meta WHERE name='first_revision'")
             if not first or revision < first[0][0] or revision > now:
                 return now, True, []
-            last = min(now, revision + most)
-            steps: list[list[ChangeRow]] = [[] for _ in range(last - revision)]
             rows = self._database.read(
                 "SELECT revision, kind, uuid, path, old_path, skill, skill_path, old_skill, old_skill_path, "
                 "content, old_content FROM change WHERE revision > ? AND revision <= ? ORDER BY rowid",
-                (revision, last),
+                (revision, now if most is None else min(now, revision + most)),
             )
-            for number, *row in rows:
-                steps[number - revision - 1].append(ChangeRow(*row))
-            return now, False, steps
+            return now, False, [(number, ChangeRow(*row)) for number, *row in rows]
 
     @staticmethod
     def begin(connection: sqlite3.Connection) -> int:

@@ -226,7 +226,6 @@ class _Gathering:
         self._scanner = scanner
         self._result = Gathered()
         self._walks: list[tuple[str, Place, str | None, bool]] = []
-        self._anew: set[str] = set()
         self._unwatched: list[str] = []
 
     def run(self, dirty: Iterable[str]) -> Gathered:
@@ -234,13 +233,18 @@ class _Gathering:
         done: set[str] = set()
         while pending:
             path = pending.pop()
-            if path in done or self._is_covered(path):
+            # What lies in a folder that is another, or gone, is looked at with that one.
+            if path in done or path in self._result.known:
                 continue
             done.add(path)
             if not self._list(path) and path:
-                pending.append(parent_of(path))
+                above = parent_of(path)
+                if above in done:
+                    self._scanner.vanished.add(above)  # it was still there when that was listed
+                pending.append(above)
             pending += self._unwatched
             self._unwatched.clear()
+        self._drop_overtaken()
         contents = {
             k.node.signature: k.node.content
             for k in self._result.known.values()
@@ -267,6 +271,21 @@ class _Gathering:
                 seen = seen._replace(content=was.node.content)
             result[seen.path] = seen
 
+    def _drop_overtaken(self) -> None:
+        """Forget what was listed in a folder before the one above showed that it is another, or gone."""
+        result, scanner = self._result, self._scanner
+        overtaken = {path for path in (*result.listed, *scanner.unreadable) if path in result.known}
+        if not overtaken:
+            return
+        for path in overtaken:
+            result.listed.pop(path, None)
+        for path in [path for path in result.seen if parent_of(path) in overtaken]:
+            del result.seen[path]
+        result.unreadable[:] = [row for row in result.unreadable if row.path not in overtaken]
+        self._walks[:] = [walk for walk in self._walks if parent_of(walk[0]) not in overtaken]
+        scanner.unreadable -= overtaken
+        scanner.problems[:] = [p for p in scanner.problems if p.folder not in overtaken]
+
     def _drop_orphans(self) -> None:
         """Leave to the next check what was seen in a folder that was gone when the one above was listed."""
         result, dropped = self._result, set()
@@ -277,20 +296,9 @@ class _Gathering:
             if path and (gone or above in dropped):
                 dropped.add(path)
                 del result.seen[path]
-        for path in [p for p in result.listed if p in result.known and p not in result.seen]:
-            dropped.add(path)
-            del result.listed[path]
         if dropped:
             problems = self._scanner.problems
             problems[:] = [p for p in problems if p.folder in result.listed or p.folder in result.seen]
-
-    def _is_covered(self, path: str) -> bool:
-        while True:
-            if path in self._anew:
-                return True
-            if not path:
-                return False
-            path = parent_of(path)
 
     def _list(self, path: str) -> bool:
         """List one folder; False when it is gone, so that the folder above has to be listed."""
@@ -348,7 +356,6 @@ class _Gathering:
 
         It became a skill or ceased to be one, so what can be seen below it, and in which skill, is another.
         """
-        self._anew.add(row.path)
         node = NodeRow(
             row.key, 0, row.name, row.kind, row.visible, row.id, row.uuid, row.signature, row.size,
             row.modified, row.content, row.target,

@@ -39,7 +39,10 @@ _MASK = Mask(_HAPPENED | _SELF | InotifyConstants.IN_ONLYDIR | InotifyConstants.
 _UNMOUNTED = InotifyConstants.IN_UNMOUNT
 # After these a folder of that name may be another than before, with other folders below it.
 _OTHER_FOLDER = Mask(InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ATTRIB)
+# After these something else lies at a name, or nothing.
+_LEFT = Mask(InotifyConstants.IN_MOVED_FROM | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_DELETE)
 _MOST_UNPAIRED = 1024
+_DEATH_SECONDS = 0.25
 
 
 class _NotOurs(logging.Filter):
@@ -62,19 +65,24 @@ class FolderWatches:
 
     Args:
         on_mark: Called from the event thread when marks come where there were none.
+        ignores: Tells of a name, and whether it is a folder's, that nothing which happens there matters.
 
     Raises:
-        OSError: EMFILE when this user may have no further inotify instance.
+        OSError: EMFILE when this user may have no further inotify instance, or this process no further file.
 
     Attributes:
         unmounted: Whether a filesystem that was watched has been unmounted.
         overflows: How often the kernel has dropped events.
         failure: What the first folder failed with that could not be watched: ENOSPC where this user may
             watch no more; None while all are.
+        mishap: What an event could not be taken in for, so that none counts any more; None as a rule.
     """
 
-    def __init__(self, on_mark: Callable[[], None]) -> None:
+    def __init__(
+        self, on_mark: Callable[[], None], ignores: Callable[[str, bool], bool] | None = None
+    ) -> None:
         self._on_mark = on_mark
+        self._ignores = ignores
         self._lock = threading.RLock()
         self._turn = threading.Lock()
         self._marks = Marks()
@@ -85,11 +93,12 @@ class FolderWatches:
         self._keys: dict[int, tuple[str, ...]] = {}
         self._descriptors: dict[str, int] = {}
         self._beside: dict[str, set[str]] = {}
-        self._unpaired: dict[int, str] = {}
-        self._is_closed = False
+        self._unpaired: dict[int, tuple[int, list[str]]] = {}
+        self._is_closed = self._is_late = False
         self.unmounted = False
         self.overflows = 0
         self.failure: OSError | None = None
+        self.mishap: BaseException | None = None
         self._reached = threading.Event()
         self._cookie = os.memfd_create("skillfs-barrier", os.MFD_CLOEXEC)
         try:
@@ -97,6 +106,8 @@ class FolderWatches:
         except BaseException:
             os.close(self._cookie)
             raise
+        # A program that is run in place of this one, or beside it, must not keep the watches.
+        os.set_inheritable(self._inotify._inotify_fd, False)
         self._inotify.name = _THREAD
         self._inotify.start()
         self._cookie_watch = self._inotify.add_callback(
@@ -106,7 +117,7 @@ class FolderWatches:
     # -- which folders -------------------------------------------------------------------------------------
 
     def add(self, handle: int, inode: bytes, path: str, beside: str = "") -> None:
-        """Watch a folder.
+        """Watch a folder. Where the kernel refuses, `failure` says so, and no more are.
 
         Args:
             handle: File descriptor of the open folder.
@@ -117,17 +128,17 @@ class FolderWatches:
         """
         key = f"{path}\0{beside}" if beside else path
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or self.failure is not None:
                 return
             number = CallbackId(next(self._numbers))
             try:
                 found = self._inotify.add_callback(_by_handle(handle), _MASK, self, number)
             except OSError as error:
-                # Whoever lists the folder goes on all the same.
-                self.failure = self.failure or error
+                self.failure = error
                 return
-            if found < 0:
-                return  # it may not be read: then it cannot be listed either
+            if found < 0:  # it may not be read: then it cannot be listed either
+                self._inotify.remove_callbacks([(found, number)])
+                return
             if (before := self._ids.get(found)) is not None:
                 self._inotify.remove_callbacks([(found, before)])
             self._ids[found] = number
@@ -135,9 +146,8 @@ class FolderWatches:
             if (other := self._descriptors.get(key, found)) != found:
                 self._drop(other, key)
             self._descriptors[key] = found
-            keys = self._keys.get(found, ())
-            if key not in keys:
-                self._keys[found] = (*keys, key)
+            # The last is what it was found at last.
+            self._keys[found] = (*(k for k in self._keys.get(found, ()) if k != key), key)
             if beside:
                 self._beside.setdefault(path, set()).add(key)
 
@@ -201,8 +211,13 @@ class FolderWatches:
 
     @property
     def arrivals(self) -> bool:
-        """Whether something was moved into a watched folder since the marks were taken."""
+        """Whether something may have been moved into a folder since the marks were taken."""
         return self._marks.arrivals
+
+    @property
+    def departures(self) -> bool:
+        """Whether something was moved away from a folder since the marks were taken."""
+        return self._marks.departures
 
     def times(self) -> tuple[float, float] | None:
         """When the first and the last of the marks were made, by the monotonic clock; None without marks."""
@@ -210,8 +225,10 @@ class FolderWatches:
             return (self._since, self._last) if self._marks else None
 
     def _noticed(self, was: bool) -> None:
+        if not self._marks:
+            return
         self._last = time.monotonic()
-        if not was and self._marks:
+        if not was:
             self._since = self._last
             self._on_mark()
 
@@ -221,25 +238,24 @@ class FolderWatches:
         A mark on a file of our own goes through the same queue, behind all that is in it.
 
         Args:
-            seconds: How long to wait at most.
+            seconds: How long to wait at most. Once that was too short, there is no answer any more.
 
         Returns:
             Whether it has.
         """
-        if not self.is_alive:
-            return False
         with self._turn:  # one at a time, or the answer to one would be taken for that to another
             self._reached.clear()
-            try:
+            until = time.monotonic() + seconds
+            with contextlib.suppress(OSError):  # it was closed meanwhile
                 os.fchmod(self._cookie, 0o600)
-            except OSError:
-                return False  # closed meanwhile
-            return self._reached.wait(seconds)
+            while self.is_alive and not self._reached.wait(min(seconds, _DEATH_SECONDS)):
+                self._is_late = time.monotonic() >= until
+            return self.is_alive
 
     @property
     def is_alive(self) -> bool:
         """Whether events can still come."""
-        return not self._is_closed and self._inotify.is_alive()
+        return not (self._is_closed or self._is_late or self.mishap) and self._inotify.is_alive()
 
     def close(self) -> None:
         """Remove all watches and end the event thread."""
@@ -247,12 +263,27 @@ class FolderWatches:
             if self._is_closed:
                 return
             self._is_closed = True
+        self._reached.set()
         self._inotify.stop()
         if self._inotify is not threading.current_thread():
             self._inotify.join(10)
+        if not self._inotify.is_alive() and self._inotify._is_reading:
+            self._inotify._close_resources()  # it died over its reading
         with self._turn:
-            os.close(self._cookie)
-            self._cookie = -1
+            self._close_cookie()
+
+    def abandon(self) -> None:
+        """In a forked child: close what belongs to the parent, which goes on watching."""
+        self._is_closed = True
+        if not self._inotify._closed:
+            self._inotify._closed = True
+            self._inotify._close_resources()
+        self._close_cookie()
+
+    def _close_cookie(self) -> None:
+        cookie, self._cookie = self._cookie, -1
+        if cookie >= 0:
+            os.close(cookie)
 
     # -- called by the event thread: an exception would end it ---------------------------------------------
 
@@ -261,44 +292,62 @@ class FolderWatches:
         if event.wd == self._cookie_watch:
             self._reached.set()
             return
-        with self._lock:
-            keys = self._keys.get(event.wd)
-            if keys is None:
-                return
-            was = bool(self._marks)
-            if event.mask & _UNMOUNTED:
-                self.unmounted = True
-                self._marks.doubt = self._marks.doubt or "a filesystem was unmounted"
-            for key in keys:
-                path, _, beside = key.partition("\0")
-                self._mark(event, path, is_own=not beside)
-            self._noticed(was)
+        try:
+            with self._lock:
+                if (keys := self._keys.get(event.wd)) is not None:
+                    was = bool(self._marks)
+                    self._mark(event, keys)
+                    self._noticed(was)
+        except Exception as error:
+            self.mishap = error
 
-    def _mark(self, event: InotifyEvent, path: str, *, is_own: bool) -> None:
+    def _mark(self, event: InotifyEvent, keys: tuple[str, ...]) -> None:
         marks = self._marks
-        marks.folders.add(path)
-        if not is_own:
-            return
+        if event.mask & _UNMOUNTED:
+            self.unmounted = True
+            marks.doubt = marks.doubt or "a filesystem was unmounted"
+        folders = [key for key in keys if "\0" not in key]
         if not event.name:
-            marks.folders.add(parent_of(path))
-            marks.trees.add(path)
+            marks.folders.update(parent_of(path) for path in folders)
+            marks.trees.update(folders)
+            marks.folders.update(key.partition("\0")[0] for key in keys)
             return
         try:
             name = event.name.decode()
         except UnicodeDecodeError:
-            return  # such a name has no path
-        full = f"{path}/{name}" if path else name
+            name = ""  # such a name has no path
+        is_folder = bool(event.mask & InotifyConstants.IN_ISDIR)
+        paths = [f"{path}/{name}" if path else name for path in folders] if name else []
+        if event.mask & _LEFT:
+            self._note_move(event, paths)
+        if name and self._ignores is not None and self._ignores(name, is_folder):
+            return
+        marks.folders.update(key.partition("\0")[0] for key in keys)
+        if is_folder and event.mask & _OTHER_FOLDER:
+            marks.trees.update(paths)
+            # What is moved into a folder that is not watched yet is not told.
+            marks.arrivals = marks.arrivals or bool(event.mask & InotifyConstants.IN_CREATE)
+
+    def _note_move(self, event: InotifyEvent, paths: list[str]) -> None:
+        """Remember what went, and where it came to."""
+        marks = self._marks
+        if event.is_moved_from:
+            marks.departures = True
+            if len(self._unpaired) >= _MOST_UNPAIRED:
+                del self._unpaired[next(iter(self._unpaired))]
+            self._unpaired[event.cookie] = (event.wd, paths)
+            return
+        olds: list[str] = []
         if event.is_moved_to:
             marks.arrivals = True
-            old = self._unpaired.pop(event.cookie, None)
-            if old is not None:
-                marks.moved(old, full)
-        elif event.is_moved_from:
-            if len(self._unpaired) >= _MOST_UNPAIRED:
-                self._unpaired.clear()
-            self._unpaired[event.cookie] = full
-        if event.mask & InotifyConstants.IN_ISDIR and event.mask & _OTHER_FOLDER:
-            marks.trees.add(full)
+            descriptor, olds = self._unpaired.pop(event.cookie, (0, olds))
+            if descriptor != event.wd:
+                olds = [""] * (len(paths) - 1) + olds[-1:]
+        for number, path in enumerate(paths):
+            if number < len(olds) and olds[number]:
+                marks.moved(olds[number], path)
+            else:
+                marks.removed(path)
 
     def on_watch_deleted(self, descriptor: int) -> None:
         """See `watchdog.observers.inotify_c.WatchCallback`."""
@@ -314,7 +363,13 @@ class FolderWatches:
         with self._lock:
             self.overflows += 1
             self._unpaired.clear()
-        self.doubt("the kernel dropped events")
+            self._marks.places.clear()
+        try:
+            self.doubt("the kernel dropped events")
+        except Exception as error:
+            self.mishap = error
+        # The doubt stands for all that was dropped, be it the answer to a question.
+        self._reached.set()
 
 
 def _by_handle(handle: int) -> bytes:

@@ -169,7 +169,11 @@ class _Look:
 
     def _tell_young(self, gathered: Gathered) -> None:
         """Have looked at once more what was too young for its signature to vouch for it."""
-        young = {parent_of(path) for path, seen in gathered.seen.items() if is_unsettled(seen.state)}
+        young = {
+            path if seen.kind <= RowKind.SKILL else parent_of(path)
+            for path, seen in gathered.seen.items()
+            if is_unsettled(seen.state)
+        }
         young.update(path for path, (_, state) in gathered.listed.items() if is_unsettled(state))
         if young:
             self._on_young(young, max((seen.state.size for seen in gathered.seen.values()), default=0))
@@ -183,12 +187,20 @@ def _is_same(gathered: Gathered) -> bool:
     )
 
 
+def _stays(path: str, gathered: Gathered) -> bool:
+    """Whether a file or a folder lies where one was known, which is then the same entry."""
+    seen, known = gathered.seen.get(path), gathered.known.get(path)
+    if seen is None or known is None:
+        return False
+    return (seen.kind <= RowKind.SKILL) == (known.node.kind <= RowKind.SKILL)
+
+
 def _confirmed(moves: Mapping[str, str], gathered: Gathered, store: Store) -> dict[str, str]:
     """The moves of which the thing at the new path is the one that was at the old."""
     found = {}
     for new, old in moves.items():
         seen, known = gathered.seen.get(new), gathered.known.get(old)
-        if seen is None or known is None:
+        if seen is None or known is None or _stays(new, gathered):
             continue
         inode = store.inode(known.node.signature)
         if inode and inode == store.inode(seen.state.signature):

@@ -108,15 +108,18 @@ def reconcile(
 
 
 def _told(known: Mapping[str, State], seen: Mapping[str, State], moves: Mapping[str, str]) -> dict[str, str]:
-    moved = {}
-    for new, old in moves.items():
-        top = f"{old}/"
-        for path in known:
-            if path != old and not path.startswith(top):
-                continue
-            to = new + path[len(old) :]
-            if to in seen and path not in seen and seen[to].folder == known[path].folder:
-                moved[to] = path
+    targets = {old: new for new, old in moves.items()}
+    found = []
+    for path in known:
+        for below, folder in enumerate((path, *parents_of(path))):
+            if folder in targets:
+                found.append((below, path, targets[folder] + path[len(folder) :]))
+                break  # what a folder holds may have left it by a move of its own
+    moved: dict[str, str] = {}
+    # What was itself moved to a path lies there, rather than what moved along with the folder above.
+    for _, path, to in sorted(found):
+        if to in seen and path not in seen and to not in moved and seen[to].folder == known[path].folder:
+            moved[to] = path
     return moved
 
 

@@ -1,5 +1,8 @@
 """The command line as people and scripts meet it."""
 
+from __future__ import annotations
+
+import contextlib
 import errno
 import io
 import json
@@ -9,11 +12,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +28,11 @@ import skillfs
 from skillfs import Content, SkillFileSystem, SkillFSError
 from skillfs.faces import output
 from skillfs.faces.cli import command, main
+from tests.sync.watching import wait_until
+
+if TYPE_CHECKING:
+    from tests.servers.faults import FaultyS3
+    from tests.servers.s3 import Bucket
 
 ESCAPE = "\x1b"
 LONG = 2_000_000
@@ -92,10 +101,13 @@ def run(store: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[...
 
 
 def start(
-    *arguments: str | Path, env: dict[str, str] | None = None, **options: object
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    command: list[str] | None = None,
+    **options: object,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "skillfs", *map(str, arguments)],
+        command or [sys.executable, "-m", "skillfs", *map(str, arguments)],
         env={**os.environ, **(env or {})},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},  # type: ignore[call-overload]
     )
@@ -408,6 +420,7 @@ def test_index_and_status(run: Callable[..., Done], tmp_path: Path) -> None:
     status = run("--index", file, "status", "--json").json
     assert status == run("--index", file, "index", "--json").json
     assert (status["skills"], status["files"], status["index"]) == (4, 11, str(file))
+    assert not {name for name in status if "watch" in name}  # a command that ends at once watches nothing
     lines = dict(line.split(": ", 1) for line in run("--index", file, "status").out.splitlines())
     assert lines == {name: str(value) for name, value in status.items()}
     assert run("--index", ":memory:", "status", "--json").json["index"] == ":memory:"
@@ -437,6 +450,25 @@ def test_changes(run: Callable[..., Done], store: Path) -> None:
     assert f"--since {found['revision']}" in done.err
     assert run("changes", "--json").json == {"revision": found["revision"], "reset": True, "items": []}
     assert "everything as new" in run("changes").err
+
+
+@pytest.mark.parametrize("name", ["changes", "watch"])
+@pytest.mark.parametrize("since", [-1, -(2**70)])
+def test_a_revision_that_is_none_is_refused_in_the_words_of_the_interface(
+    run: Callable[..., Done], fs: SkillFileSystem, name: str, since: int
+) -> None:
+    with pytest.raises(SkillFSError) as caught:
+        fs.changes(since)
+    done = run(name, "--since", str(since))
+    assert done == (2, "", f"skillfs: invalid_argument: {caught.value.message}\n")
+
+
+def test_what_changed_since_a_revision_that_never_was(run: Callable[..., Done]) -> None:
+    for since in (1, 2**70):
+        done = run("changes", "--since", str(since))
+        assert (done.code, done.out) == (0, "")
+        assert f"since revision {since} is not known" in done.err
+    assert run("changes", "--since", "x").code == 2
 
 
 def test_init_writes_the_identity_in_force(run: Callable[..., Done], store: Path) -> None:
@@ -719,6 +751,264 @@ def test_a_terminal_that_lacks_characters_gets_escapes(store: Path) -> None:
     done = on_terminal("-s", store, "tree", "pdf", env={"PYTHONIOENCODING": "ascii"})
     assert done.code == 0
     assert r"\u6570\u636e.md" in done.out
+
+
+# -- watching ----------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A command that runs on, and what it has said so far."""
+
+    def __init__(self, *arguments: str | Path, env: dict[str, str] | None = None, **options: object) -> None:
+        self.process = start(*arguments, env={"PYTHONUNBUFFERED": "", **(env or {})}, **options)
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._readers = [
+            threading.Thread(target=lambda: self.out.extend(self._lines(self.process.stdout)), daemon=True),
+            threading.Thread(target=lambda: self.err.extend(self._lines(self.process.stderr)), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _lines(stream: IO[bytes] | None) -> Iterator[str]:
+        for line in stream or ():
+            yield line.decode().rstrip("\r\n")
+
+    def says(self, pattern: str, *, after: int = 0) -> int:
+        """Wait for a line on standard error; returns how many there are."""
+        wait_until(lambda: any(re.search(pattern, line) for line in self.err[after:]), what=str(self.err))
+        return len(self.err)
+
+    def prints(self, *lines: str) -> None:
+        """Wait for the next lines of output, whatever their order, and forget them."""
+        wait_until(lambda: len(self.out) >= len(lines), what=f"{self.out} {self.err}")
+        assert sorted(self.out) == sorted(lines)
+        self.out.clear()
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        for reader in self._readers:
+            reader.join(30)
+        return code
+
+    def __enter__(self) -> Watching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def test_watch_prints_changes_as_they_come(store: Path) -> None:
+    with Watching("-s", store, "watch") as watching:
+        watching.says(r"^at revision \d+; interrupt to stop$")
+        watching.says(r"^watching \d+ folders$")
+        (store / "pdf/new.md").write_text("new\n")
+        watching.prints("added     pdf/new.md")
+        (store / "pdf/new.md").rename(store / "pdf/forms/newer.md")
+        watching.prints("moved     pdf/new.md -> pdf/forms/newer.md")
+        (store / "pdf/forms/newer.md").write_text("newer\n")
+        watching.prints("modified  pdf/forms/newer.md")
+        (store / "pdf/forms/newer.md").unlink()
+        watching.prints("removed   pdf/forms/newer.md")
+        (store / "pdf/8.md").write_text("a name that breaks the line\n")
+        (store / "pdf/8.md").rename(store / "pdf/a\u202eb.md")
+        wait_until(lambda: watching.out)
+        assert watching.out[-1] in (
+            r'added     "pdf/a\342\200\256b.md"',
+            r'moved     pdf/8.md -> "pdf/a\342\200\256b.md"',
+        )
+        assert watching.end() == 128 + signal.SIGINT
+        assert len(watching.err) == 2
+
+
+def test_watch_prints_documents(store: Path, tmp_path: Path) -> None:
+    index = ("--index", tmp_path / "own.sqlite")
+    fs = SkillFileSystem(store, index=tmp_path / "own.sqlite")
+    since = fs.revision
+    with Watching("-s", store, *index, "watch", "--json", "--since", "1") as watching:
+        wait_until(lambda: watching.out)
+        assert json.loads(watching.out.pop()) == {"revision": since, "reset": True, "items": []}
+        watching.says("everything as new")
+        (store / "pdf/new.md").write_text("new\n")
+        wait_until(lambda: watching.out)
+        told = json.loads(watching.out.pop())
+        (item,) = told["items"]
+        assert (told["reset"], item["kind"], item["path"]) == (False, "added", "pdf/new.md")
+        assert item == output.as_dict(fs.changes(since).items[0], fs.roots)
+        assert watching.end() == 128 + signal.SIGINT
+    (store / "pdf/newer.md").write_text("newer\n")
+    with Watching("-s", store, *index, "watch", "--json", "--since", str(told["revision"])) as watching:
+        wait_until(lambda: watching.out)
+        assert [item["path"] for item in json.loads(watching.out.pop())["items"]] == ["pdf/newer.md"]
+
+
+def test_watch_of_several_stores(store: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path / "other")
+    arguments = ("-s", f"mine={store}", "-s", f"team={other}", "--index", ":memory:")
+    with Watching(*arguments, "watch") as watching:
+        for name in ("mine", "team"):
+            watching.says(rf'^mount "{name}": watching \d+ folders$')
+        (store / "pdf/new.md").write_text("new\n")
+        watching.prints("added     mine/pdf/new.md")
+        said = len(watching.err)
+        other.rename(tmp_path / "away")
+        watching.says('^skillfs: unavailable: mount "team": ', after=said)
+        (store / "pdf/new.md").unlink()
+        watching.prints("removed   mine/pdf/new.md")
+        (tmp_path / "away").rename(other)
+        watching.says('^mount "team": watching', after=said)
+        (other / "pdf/new.md").write_text("new\n")
+        watching.prints("added     team/pdf/new.md")
+        assert watching.end() == 128 + signal.SIGINT
+        assert str(tmp_path) not in "".join(watching.err)
+
+
+def test_watch_waits_for_a_store_that_is_away(store: Path) -> None:
+    with Watching("-s", store, "watch") as watching:
+        said = watching.says("^watching")
+        store.rename(store.with_name("away"))
+        said = watching.says("^skillfs: unavailable: the store's root folder is not there", after=said)
+        store.with_name("away").rename(store)
+        watching.says("^watching", after=said)
+        assert watching.out == []  # all is as it was
+        (store / "pdf/new.md").write_text("new\n")
+        watching.prints("added     pdf/new.md")
+        assert watching.end() == 128 + signal.SIGINT
+
+
+def test_watch_within_bounds_tells_nothing_of_outside(store: Path) -> None:
+    with Watching("-s", store, "--base", "pdf/forms", "watch") as watching:
+        watching.says("^watching$")
+        (store / "pdf/new.md").write_text("new\n")
+        (store / "pdf/references/forms.md").rename(store / "pdf/forms/eins.md")
+        watching.prints("added     pdf/forms/eins.md")
+
+
+def test_watch_where_the_store_is_polled(store: Path) -> None:
+    with Watching("-s", store, "watch", env={"SKILLFS_WATCH": "poll"}) as watching:
+        watching.says("^polling: SKILLFS_WATCH says so$")
+        (store / "pdf/new.md").write_text("new\n")
+        watching.prints("added     pdf/new.md")
+    done = process("-s", store, "watch", env={"SKILLFS_WATCH": "no"})
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("skillfs: invalid_argument: SKILLFS_WATCH")
+
+
+@BUFFERING
+def test_watch_ends_with_its_reader(store: Path, env: dict[str, str]) -> None:
+    with start("-s", store, "watch", env=env) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stderr.readline()
+        running.stdout.close()
+        # Nothing changes: it is not by writing that it notices.
+        assert running.wait(30) == 128 + signal.SIGPIPE
+        assert b"Traceback" not in running.stderr.read()
+
+
+@pytest.mark.parametrize("arguments", [["watch"], ["watch", "--json"], ["watch", "--since", "1", "--json"]])
+def test_watch_for_a_reader_that_never_was(store: Path, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = process("-s", store, *arguments, stdout=writing)
+    os.close(writing)
+    assert done.code == 128 + signal.SIGPIPE
+    assert "Traceback" not in done.err
+
+
+def test_a_slow_reader_of_watch_misses_nothing(store: Path) -> None:
+    with start("-s", store, "--index", store.with_name("own.sqlite"), "watch", "--json") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        while b"watching" not in running.stderr.readline():
+            pass
+        fs = SkillFileSystem(store, index=store.with_name("own.sqlite"), writable=True)
+        start_of = fs.revision
+        for number in range(400):  # more than a pipe holds
+            fs.pipe_file("pdf/new.md", b"%d\n" % number)
+        told = [json.loads(running.stdout.readline()) for _ in range(400)]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 128 + signal.SIGINT
+    assert [one["revision"] for one in told] == list(range(start_of + 1, fs.revision + 1))
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["room", "full"])
+def test_errors_that_nobody_reads_do_not_keep_watch_from_ending(store: Path, is_full: bool) -> None:
+    reading, writing = os.pipe()
+    if is_full:
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 4096)
+        os.set_blocking(writing, True)
+    with start("-s", store, "--index", store.with_name("own.sqlite"), "watch", stderr=writing) as running:
+        wait_until(lambda: store.with_name("own.sqlite").exists())
+        time.sleep(1)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 128 + signal.SIGINT
+    os.close(reading)
+    os.close(writing)
+
+
+def test_watch_on_a_terminal(store: Path) -> None:
+    odd = "pdf/odd\x1b[31m\u202e\u2028.md"
+    for arguments in (["watch"], ["watch", "--json"]):
+        terminal, slave = pty.openpty()
+        command = ("-s", store, "--index", ":memory:", *arguments)
+        with Watching(*command, env={"TERM": "xterm", "NO_COLOR": "1"}, stdout=slave) as watching:
+            os.close(slave)
+            watching.says("^watching")
+            (store / odd).write_text("one")
+            (store / "pdf/last.md").write_text("one")
+            written = b""
+            while b"last.md" not in written:
+                written += os.read(terminal, 65_536)
+            assert watching.end() == 128 + signal.SIGINT
+        os.close(terminal)
+        assert b"odd" in written
+        assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\u2028]", written.decode())
+        for name in (odd, "pdf/last.md"):
+            (store / name).unlink()
+
+
+def test_watch_of_what_is_no_store(tmp_path: Path) -> None:
+    done = process("-s", tmp_path / "nothing", "watch")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("skillfs: not_found: ")
+
+
+def test_watch_of_a_remote_store_tells_when_it_fails(faulty: FaultyS3, bucket: Bucket) -> None:
+    from tests.servers.faults import ACCESS_DENIED
+
+    bucket.seed({f"p/{path}": content for path, content in FILES.items() if "[" not in path})
+    env = {
+        "AWS_ENDPOINT_URL": faulty.endpoint,
+        "AWS_ACCESS_KEY_ID": faulty.target_options["key"],
+        "AWS_SECRET_ACCESS_KEY": faulty.target_options["secret"],
+    }
+    code = (
+        "import sys; from skillfs import mounts; from skillfs.faces.cli import main; "
+        "mounts.REMOTE_MAX_AGE = 0.1; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = [sys.executable, "-c", code, "-s", f"{bucket.url}/p", "--index", ":memory:", "watch"]
+    with Watching(env=env, command=arguments) as watching:
+        said = watching.says("^polling: only folders of this machine can be watched$")
+        bucket.put("p/pdf/new.md", "new\n")
+        watching.prints("added     pdf/new.md")
+        rule = faulty.add(ACCESS_DENIED, "ListObjectsV2")
+        said = watching.says("^skillfs: unavailable: .*credentials", after=said)
+        faulty.rules.remove(rule)
+        watching.says("^polling", after=said)
+        bucket.delete("p/pdf/new.md")
+        watching.prints("removed   pdf/new.md")
+        assert watching.end() == 128 + signal.SIGINT
+        assert len(watching.err) == said + 1
 
 
 # -- terminals ---------------------------------------------------------------------------------------------

@@ -119,3 +119,48 @@ def test_a_revision_without_items(database: Database, journal: Journal) -> None:
     start = journal.revision()
     assert append(database) == start + 1
     assert journal.since(start) == (start + 1, False, [])
+
+
+def test_steps(database: Database, journal: Journal) -> None:
+    start = journal.revision()
+    assert journal.steps(start, 10) == (start, False, [])
+    append(database, "a", "b")
+    append(database)
+    append(database, "c")
+    for most, expected in ((1, ["ab"]), (2, ["ab", ""]), (3, ["ab", "", "c"]), (10, ["ab", "", "c"])):
+        now, reset, steps = journal.steps(start, most)
+        assert (now, reset) == (start + 3, False)
+        assert ["".join(row.path for row in step) for step in steps] == expected
+    assert journal.steps(start + 2, 10)[2] == [[ChangeRow("added", b"u" * 16, "c", content=b"c" * 16)]]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda now: 0, lambda now: now - 1, lambda now: now + 1, lambda now: -1, lambda now: 2**70]
+)
+def test_steps_from_what_was_never_said(journal: Journal, ask: object) -> None:
+    now = journal.revision()
+    assert journal.steps(ask(now), 10) == (now, True, [])  # type: ignore[operator]
+
+
+def test_steps_join_to_what_changed(
+    database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_CHANGES", 20)
+    start = journal.revision()
+    for n in range(25):
+        append(database, *(f"{n}.{k}" for k in range(n % 4)))
+    now = journal.revision()
+    for revision in range(start, now + 1):
+        _, reset, items = journal.since(revision)
+        at, found = revision, []
+        while at < now:
+            told, is_new, steps = journal.steps(at, 3)
+            assert (told, is_new) == (now, reset)
+            if reset:
+                break
+            assert len(steps) == min(3, now - at)
+            found += [row for step in steps for row in step]
+            at += len(steps)
+        assert found == items
+    assert not journal.since(now - 5)[1]
+    assert journal.since(start)[1]

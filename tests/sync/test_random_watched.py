@@ -1,0 +1,523 @@
+"""Random operations on a watched folder, with events dropped, doubled and reordered, and watchers that die.
+
+A sequence is a seed and the numbers of its steps; each step draws from the two alone, so that any part of a
+sequence can be run again. When one fails, the steps that it fails without are left out, and the rest printed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from skillfs.stores.base import is_unsettled
+from skillfs.sync.engine import Engine
+from skillfs.sync.gather import find_dirty
+from skillfs.sync.inotify import FolderWatches
+from skillfs.sync.marks import Marks
+from tests.conftest import write
+from tests.sync.harness import Follower, check, make_engine, problems, rows, shown, states
+from tests.sync.model import visible
+from tests.sync.naive import scan
+from tests.sync.operations import Operations
+
+SEQUENCES = 2_000
+"""In the normal suite."""
+
+CHUNKS = 40
+STEPS = 12
+PATIENCE = 30.0
+MOST_SHRINKING = 60.0
+"""Seconds for which steps are left out one by one."""
+
+BEGINNING = {
+    "a/SKILL.md": "---\nname: a\ndescription: d\n---\n",
+    "a/x.md": "one\n",
+    "a/docs/x.md": "two\n",
+    "a/docs/deep/run.py": "unique 1\n",
+    "a/docs/deep/x.md": "",
+    "a/scripts/run.py": "same size A",
+    "b/docs/pdf/SKILL.md": "",
+    "b/docs/pdf/x.md": "unique 2\n",
+    "b/docs/pdf/a/x.md": "unique 3\n",
+    "b/x.md": "in no skill\n",
+    "pdf/SKILL.md": "unique 4\n",
+    "pdf/b/SKILL.md": "unique 5\n",
+    "pdf/b/x.md": "unique 6\n",
+    "pdf/.git/x.md": "left out\n",
+    "docs/B/x.md": "in no skill, too\n",
+}
+"""Some of these are there before the first step."""
+
+LOOKS = (
+    *("take", "take", "take", "take", "sync", "sync", "quiet", "quiet", "written"),
+    *("scope", "fresh", "again", "check"),
+)
+
+SOAK_VARIABLE = "SKILLFS_SOAK_SEQUENCES"
+
+
+class Faults(NamedTuple):
+    """How probable it is that an event meets with something."""
+
+    doubled: float = 0.0
+    late: float = 0.0
+    """Handed on with later ones, in another order."""
+    overflown: float = 0.0
+    """Lost, with all behind it, and the loss is told."""
+    lost: float = 0.0
+    """And nobody is told."""
+
+
+KINDS = (
+    Faults(),
+    Faults(),
+    Faults(doubled=0.2, late=0.2),
+    Faults(doubled=0.2, late=0.2),
+    Faults(doubled=0.1, late=0.1, overflown=0.05),
+    Faults(doubled=0.1, late=0.2, overflown=0.02, lost=0.1),
+)
+
+
+class Setting(NamedTuple):
+    """What a sequence is run with."""
+
+    faults: Faults
+    engines: int
+    follow: bool
+    on_disk: bool
+    kills: bool
+    meanwhile: bool
+    before: int
+
+    @classmethod
+    def of(cls, seed: int) -> Setting:
+        chance = random.Random(seed)
+        engines = 2 if chance.random() < 0.2 else 1
+        return cls(
+            faults=chance.choice(KINDS),
+            engines=engines,
+            follow=chance.random() < 0.2,
+            on_disk=engines > 1 or chance.random() < 0.1,
+            kills=chance.random() < 0.4,
+            meanwhile=chance.random() < 0.4,
+            before=chance.randrange(8),
+        )
+
+
+class Watches(FolderWatches):
+    """Kernel watches whose events meet with faults before they are handed on.
+
+    The event thread only collects them. They are handed on by the thread of the test, at a barrier or when
+    the marks are taken, so that a sequence goes the same way each time.
+    """
+
+    def __init__(self, faults: Faults, chance: random.Random) -> None:
+        self.faults = faults
+        self.chance = chance
+        self.meanwhile: Callable[[], None] | None = None
+        self.has_lost = False
+        self._told: list[Callable[[], None]] = []
+        self._late: list[Callable[[], None]] = []
+        self._last_event: object = None
+        super().__init__(lambda: None)
+
+    # -- by the event thread -------------------------------------------------------------------------------
+
+    def on_event(self, event: Any) -> None:
+        if event.wd == self._cookie_watch:
+            super().on_event(event)
+        elif event != self._last_event or not self._told:  # the kernel leaves out some of these, or does not
+            self._last_event = event
+            self._told.append(lambda: FolderWatches.on_event(self, event))
+
+    def on_watch_deleted(self, descriptor: int) -> None:
+        self._told.append(lambda: FolderWatches.on_watch_deleted(self, descriptor))
+
+    def on_queue_overflow(self) -> None:
+        self._told.append(lambda: FolderWatches.on_queue_overflow(self))
+
+    # -- by the thread of the test -------------------------------------------------------------------------
+
+    def barrier(self, seconds: float) -> bool:
+        reached = super().barrier(PATIENCE)
+        self._hand_on()
+        return reached
+
+    def take(self) -> Marks:
+        super().barrier(PATIENCE)
+        if self.chance.random() < 0.7:
+            self._hand_on()
+        return super().take()
+
+    def add(self, *args: Any, **options: Any) -> None:
+        for turn in (0, 1):
+            if self.meanwhile is not None:
+                self.meanwhile()
+            if not turn:
+                super().add(*args, **options)
+
+    def _hand_on(self) -> None:
+        told, self._told = self._told, []
+        faults, chance = self.faults, self.chance
+        if self._late and chance.random() < 0.5:
+            told += self._late
+            self._late = []
+            chance.shuffle(told)
+        is_overflown = False
+        for tell in told:
+            dice = chance.random()
+            if dice < faults.lost:
+                self.has_lost = True
+                continue
+            dice -= faults.lost
+            if is_overflown or dice < faults.overflown:
+                is_overflown = True
+                continue
+            dice -= faults.overflown
+            if dice < faults.late:
+                self._late.append(tell)
+                continue
+            tell()
+            if dice - faults.late < faults.doubled:
+                (tell if chance.random() < 0.5 else self._late.append(tell) or (lambda: None))()
+        if is_overflown:
+            FolderWatches.on_queue_overflow(self)
+
+    def calm_down(self) -> None:
+        """Hand on everything, late events included."""
+        assert super().barrier(PATIENCE)
+        self._hand_on()
+        late, self._late = self._late, []
+        self.chance.shuffle(late)
+        for tell in late:
+            tell()
+
+
+class Keeper:
+    """Watches an engine's store; looks when a step of the sequence says so."""
+
+    is_running = True
+
+    def __init__(self, engine: Engine, faults: Faults, chance: random.Random) -> None:
+        self.engine = engine
+        self.faults = faults
+        self.chance = chance
+        self.watches: Watches | None = None
+        self.young: set[str] = set()
+        engine.watcher = self
+
+    def begin(self) -> None:
+        """As a watcher does."""
+        self.end()
+        self.watches = self.engine.watches = Watches(self.faults, self.chance)
+        self.engine.taking.watch_all()
+        self.engine.check()
+
+    def end(self) -> None:
+        if self.watches is not None:
+            self.engine.watches = None
+            self.watches.close()
+            self.watches = None
+
+    def keeps_in_step(self) -> bool:
+        return self.watches is not None
+
+    def has_told_all(self) -> bool:
+        return self.watches is not None and self.watches.barrier(PATIENCE)
+
+    def look_later(self, folders: Iterable[str], size: int) -> None:
+        self.young.update(folders)
+
+    def begun_anew(self) -> None:
+        return None
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class Sequence_:
+    """One run of a sequence.
+
+    Args:
+        folder: An empty folder to do it in.
+        seed: The seed.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.seed = seed
+        self.setting = Setting.of(seed)
+        self.root, self.outside = folder / "store", folder / "outside"
+        self.root.mkdir(parents=True)
+        self.outside.mkdir()
+        self.chance = random.Random(seed)
+        some = {path: text for path, text in BEGINNING.items() if self.chance.random() < 0.7}
+        write(self.root, some)
+        write(self.outside, {"SKILL.md": "outside\n", "docs/x.md": "outside, too\n"})
+        self.operations = Operations(self.root, self.outside, seed)
+        self.log = self.operations.log
+        self.index = folder / "index.sqlite" if self.setting.on_disk else None
+        self.follow = [self.outside] if self.setting.follow else []
+        self.keepers: list[Keeper] = []
+        self.needs_check = False
+        self.names = self._names()
+
+    def run(self, steps: Iterable[int]) -> None:
+        try:
+            for step in steps:
+                if step >= self.setting.before and not self.keepers:
+                    self._open()
+                self.chance.seed(f"{self.seed} {step}")
+                self.operations.random.seed(f"{self.seed} {step} operation")
+                if not self.keepers or self.chance.random() < 0.7:
+                    self._operate()
+                else:
+                    self._look()
+            if not self.keepers:
+                self._open()
+            self.chance.seed(f"{self.seed} end")
+            self._quiet()
+            self._agrees_in_all()
+            self._settle()
+        finally:
+            for keeper in self.keepers:
+                keeper.end()
+            self.operations.close()
+
+    def _open(self) -> None:
+        self.log.append("-- open")
+        for _ in range(self.setting.engines):
+            engine = make_engine(self.root, self.index, self.follow)
+            if not self.keepers:
+                engine.sync()
+            self.keepers.append(Keeper(engine, self.setting.faults, self.chance))
+            self.keepers[-1].begin()
+        self.needs_check = False
+        self.follower = Follower(self.keepers[0].engine)
+        self._agrees()
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def _operate(self) -> None:
+        for _ in range(8):
+            count = len(self.log)
+            self.operations.run()
+            if len(self.log) > count and not self.log[-1].endswith(" not"):
+                break
+            del self.log[count:]
+        names = self._names()
+        if names != self.names or self.operations.is_silent:
+            # A file with a name that nobody watches, or that had one.
+            known = {inode: len(paths) for inode, (_, paths) in self.names.items()}
+            for inode, (count, paths) in names.items():
+                if count > len(paths) or len(paths) < known.get(inode, 0):
+                    self.needs_check = True
+            self.needs_check |= self.operations.is_silent or any(inode not in names for inode in known)
+            self.operations.is_silent = False
+            self.names = names
+
+    def _names(self) -> dict[int, tuple[int, frozenset[str]]]:
+        """The inodes that have several names: how many, and those that can be seen."""
+        if not any("link" in line for line in self.log):
+            return {}
+        found: dict[int, tuple[int, set[str]]] = {}
+        shown = scan(str(self.root))
+        for at, folders, files in os.walk(self.root):
+            for name in files:
+                path = os.path.join(at, name)
+                st = os.lstat(path)
+                if st.st_nlink > 1 and stat.S_ISREG(st.st_mode):
+                    names = found.setdefault(st.st_ino, (st.st_nlink, set()))[1]
+                    if (below := os.path.relpath(path, self.root)) in shown:
+                        names.add(below)
+            # Where a link in a folder that is left out leads can change unseen, and so can what leads there.
+            if {".git", "node_modules"}.intersection(at.split(os.sep)):
+                self.needs_check |= any(os.path.islink(os.path.join(at, n)) for n in (*folders, *files))
+        return {inode: (count, frozenset(paths)) for inode, (count, paths) in found.items()}
+
+    def _look(self) -> None:
+        keeper = self.chance.choice(self.keepers)
+        engine = keeper.engine
+        names = [*LOOKS, "end", "begin", "begin"] if self.setting.kills else LOOKS
+        kind = self.chance.choice(names)
+        known = [path for path, row in rows(engine).items() if row.kind < 2]
+        path = self.chance.choice([*known, "a/b/nothing"])
+        self.log.append(f"-- {kind} {path} {self.keepers.index(keeper)}")
+        if self.setting.meanwhile and keeper.watches is not None and self.chance.random() < 0.5:
+            keeper.watches.meanwhile = self._meanwhile(self.chance.randrange(1, 8), self.chance.randrange(1, 4))
+        try:
+            if kind == "take":
+                engine.take_marks(links=self.chance.random() < 0.5)
+            elif kind == "sync":
+                engine.sync()
+            elif kind == "scope":
+                engine.sync(path)
+            elif kind == "check":
+                engine.check()
+            elif kind == "fresh":
+                engine.ensure_fresh(path, 0.0)
+            elif kind == "again":
+                engine.look_again(path if path in known else "")
+            elif kind == "written":
+                self._write(engine)
+            elif kind == "begin":
+                keeper.begin()
+            elif kind == "end":
+                keeper.end()
+            else:
+                self._quiet()
+        finally:
+            if keeper.watches is not None:
+                keeper.watches.meanwhile = None
+
+    def _meanwhile(self, first: int, count: int) -> Callable[[], None]:
+        """Something to call between the listings of folders: now and then it does something to the store."""
+        calls = 0
+
+        def meanwhile() -> None:
+            nonlocal calls
+            calls += 1
+            if first <= calls < first + count:
+                self._operate()
+                self.log[-1:] = [f"{line} (meanwhile)" for line in self.log[-1:]]
+
+        return meanwhile
+
+    def _write(self, engine: Engine) -> None:
+        """Change something as the program itself does."""
+        folders = [p for p, shown in visible(str(self.root)).items() if shown.kind in ("folder", "skill")]
+        folder = self.root / self.chance.choice(folders)
+        old, new = folder / "x.md", folder / "written.md"
+        if self.chance.random() < 0.3 and old.is_file() and not old.is_symlink() and not new.exists():
+            old.rename(new)
+            self.log.append(f"   moved {old.relative_to(self.root)} -> {new.name}")
+            engine.written([], {str(new.relative_to(self.root)): str(old.relative_to(self.root))})
+        elif not old.is_dir() and not old.is_symlink() and not old.is_fifo():
+            old.write_text(f"written {self.chance.random()}\n")
+            self.log.append(f"   wrote {old.relative_to(self.root)}")
+            engine.written([str(old.relative_to(self.root))])
+
+    # -- quiet ---------------------------------------------------------------------------------------------
+
+    def _quiet(self) -> None:
+        """All events have arrived, and all marks been looked at."""
+        self.log.append("-- quiet")
+        is_watched = False
+        for keeper in self.keepers:
+            if keeper.watches is not None:
+                keeper.watches.meanwhile = None
+                keeper.watches.calm_down()
+                self.needs_check |= keeper.watches.has_lost
+                keeper.watches.has_lost = False
+                keeper.engine.take_marks()
+                is_watched = True
+        if self.needs_check or not is_watched:
+            for keeper in self.keepers:
+                keeper.engine.check()
+            self.needs_check = False
+        self._agrees()
+
+    def _agrees(self) -> None:
+        engine = self.keepers[0].engine
+        assert shown(engine) == scan(str(self.root), [str(f) for f in self.follow])
+        self.follower.catch_up()
+        assert self.follower.states == states(engine)
+
+    def _agrees_in_all(self) -> None:
+        engine = self.keepers[0].engine
+        revision = engine.journal.revision()
+        for keeper in self.keepers:
+            keeper.engine.check()
+            assert keeper.engine.journal.revision() == revision, changes(engine, revision)
+        if not self.follow:
+            check(engine, self.root)
+        new = make_engine(self.root, follow=self.follow)
+        new.sync()
+        assert problems(engine) == problems(new)
+        assert shown(engine) == shown(new)
+
+    def _settle(self) -> None:
+        """What was too young to be trusted is looked at again."""
+        if self.seed % 16 or not any(keeper.watches for keeper in self.keepers):
+            return
+        time.sleep(0.03)
+        for keeper in self.keepers:
+            if keeper.watches is not None:
+                keeper.watches.mark(Marks(folders=keeper.young))
+                keeper.watches.calm_down()
+                keeper.engine.take_marks()
+        engine = self.keepers[0].engine
+        left = {path: os.stat(self.root / path) for path in find_dirty(engine.store, engine.catalog)}
+        assert not left, (left, [k.young for k in self.keepers], time.time())
+        self._agrees()
+
+
+def changes(engine: Engine, since: int) -> list[tuple[str, str]]:
+    return [(item.kind, item.path) for item in engine.journal.since(since)[2]]
+
+
+# -- running, and leaving out what is not needed -----------------------------------------------------------
+
+
+def steps_of(seed: int) -> list[int]:
+    return list(range(Setting.of(seed).before + STEPS))
+
+
+def attempt(folder: Path, seed: int, steps: Sequence[int]) -> tuple[BaseException | None, list[str]]:
+    """Run a sequence, or a part of it; returns what it failed with, and what it did."""
+    sequence = Sequence_(folder, seed)
+    try:
+        sequence.run(steps)
+    except Exception as error:
+        return error, sequence.log
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return None, sequence.log
+
+
+def shrunk(folder: Path, seed: int, steps: list[int]) -> list[int]:
+    """The steps without which a sequence does not fail."""
+    until = time.monotonic() + MOST_SHRINKING
+    size = len(steps) // 2
+    number = 0
+    while size and time.monotonic() < until:
+        start, is_shorter = 0, False
+        while start < len(steps) and time.monotonic() < until:
+            fewer = steps[:start] + steps[start + size :]
+            number += 1
+            if attempt(folder / str(number), seed, fewer)[0] is not None:
+                steps, is_shorter = fewer, True
+            else:
+                start += size
+        if not is_shorter:
+            size //= 2
+    return steps
+
+
+def run(folder: Path, seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        steps = steps_of(seed)
+        error, log = attempt(folder / "run", seed, steps)
+        if error is None:
+            continue
+        steps = shrunk(folder, seed, steps)
+        for number in range(3):  # a fault of time need not show each time
+            found, done = attempt(folder / f"again{number}", seed, steps)
+            if found is not None:
+                error, log = found, done
+                break
+        print(f"seed {seed}, steps {steps}, {Setting.of(seed)}:", *log, sep="\n  ")
+        raise error
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_operations_on_a_watched_folder(tmp_path: Path, chunk: int) -> None:
+    size = SEQUENCES // CHUNKS
+    run(tmp_path, range(chunk * size, chunk * size + size))
