@@ -17,7 +17,6 @@ import struct
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from skillfs.core.digest import xxh3, xxh3_of_blocks
@@ -34,6 +33,7 @@ from skillfs.errors import (
 from skillfs.stores.base import FileState, FolderHandle, Handle, Listed, unsettled
 from skillfs.stores.confine import open_root, opener
 from skillfs.stores.local_writing import LocalWriting
+from skillfs.stores.mount_table import filesystem_type, is_bare
 
 __all__ = ["LocalStore"]
 
@@ -195,7 +195,11 @@ class LocalStore(LocalWriting):
         return "link-escapes"
 
     def check_root(self) -> None:
-        """See `Store.check_root`: a root that was replaced is opened anew."""
+        """See `Store.check_root`: a root that was replaced is opened anew.
+
+        Raises:
+            StoreUnavailableError: It is not there, or there is nothing but the folder that it was mounted on.
+        """
         try:
             found = [_device_and_inode(os.stat(path)) for path in self._paths]
         except OSError as error:
@@ -203,11 +207,18 @@ class LocalStore(LocalWriting):
                 "the store's root folder is not there; it counts as away, not as empty: "
                 "try again when it is back"
             ) from error
-        if found != [known for _, known in self._roots]:
-            # Another thread may be reading through the old handles, and a closed number may become any other
-            # file's.
-            self._retired.extend(self._fds)
-            self._open_roots()
+        if found == [known for _, known in self._roots]:
+            return
+        for fd, (path, known), now in zip(self._fds, self._roots, found, strict=True):
+            if now != known and is_bare(path, fd):
+                raise StoreUnavailableError(
+                    "the store's root folder is empty, and what was mounted there is not any more; it counts "
+                    "as away, not as empty: mount it again"
+                )
+        # Another thread may be reading through the old handles, and a closed number may become any other
+        # file's.
+        self._retired.extend(self._fds)
+        self._open_roots()
 
     def is_rooted(self) -> bool:
         """See `Store.is_rooted`: one `stat` for each root, 1.5 µs."""
@@ -456,18 +467,6 @@ def _real_root(given: str, argument: str) -> str:
     if not _is_utf8(path):
         raise InvalidArgumentError(f"the path of the {argument} folder is not valid UTF-8; rename it")
     return path
-
-
-def filesystem_type(path: str) -> str | None:
-    """The type of the filesystem that a path lies on, such as `ext4`; None where the system does not say."""
-    st = os.stat(path)
-    device = f"{os.major(st.st_dev)}:{os.minor(st.st_dev)}"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
-            fields, _, rest = line.partition(" - ")
-            if fields.split()[2] == device:
-                return rest.split()[0]
-    return None
 
 
 # `LocalStore` is checked against the protocol where it is used; these two lines check the handles.

@@ -7,7 +7,8 @@ import os
 import sys
 
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError, quoted
-from skillfs.stores.local import LocalStore, filesystem_type
+from skillfs.stores.local import LocalStore
+from skillfs.stores.mount_table import filesystem_type
 
 __all__ = ["is_to_be_polled", "why_not_watched", "why_refused"]
 

@@ -28,6 +28,15 @@ FILES = (
 )
 TEXTS = ("", "one\n", "two\n", "---\nname: pdf\ndescription: d\n---\n", "same size A", "same size B")
 
+OFTEN = (
+    "do_swap_folders",
+    "do_swap_folders",
+    "do_exchange",
+    "do_exchange",
+    "do_move_folder",
+    "do_edit_linked",
+)
+
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -67,11 +76,13 @@ class Operations:
         self._handles: list[int] = []
         self.close = weakref.finalize(self, _close_all, self._handles)
         self._operations: list[Callable[[], str]] = [
-            getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_")
+            getattr(self, name) for name in (*sorted(dir(self)), *OFTEN) if name.startswith("do_")
         ]
 
     def run(self) -> None:
         operation = self.random.choice(self._operations)
+        if self._handles and self.random.random() < 0.15:
+            operation = self.random.choice((self.do_append_to_open, self.do_truncate_open, self.do_close))
         with contextlib.suppress(OSError, shutil.Error, IndexError):  # nothing there to do it to
             self.log.append(f"{operation.__name__[3:]} {operation()}")
 
@@ -268,8 +279,19 @@ class Operations:
         os.mkfifo(path)
         return self._name(path)
 
+    def do_swap_folders(self) -> str:
+        one, two = self._inner(), self._inner()
+        if one == two or one in two.parents or two in one.parents:
+            return "not"
+        beside = self.root / "swapping~"
+        one.rename(beside)
+        two.rename(one)
+        beside.rename(two)
+        return f"{self._name(one)} <-> {self._name(two)}"
+
     def do_exchange(self) -> str:
-        one, two = self._any(), self._any()
+        choose = self.random.choice((self._any, self._inner))
+        one, two = choose(), choose()
         if one == two or one in two.parents or two in one.parents:
             return "not"
         exchange(one, two)
@@ -326,6 +348,12 @@ class Operations:
             return "not"  # of what follows little is told
         os.link(path, to)
         return f"{self._name(path)} = {to.name}"
+
+    def do_edit_linked(self) -> str:
+        paths = sorted(p for p in self.root.rglob("*") if p.is_file() and p.lstat().st_nlink > 1)
+        path = self.random.choice([*paths, *sorted(self.outside.glob("hard-*"))])
+        path.write_text(self._text())
+        return os.path.relpath(path, self.root)
 
     def do_remove_hard_link_outside(self) -> str:
         path = self.random.choice(sorted(self.outside.glob("hard-*")))

