@@ -31,22 +31,21 @@ GIT_CONFIG = ("user.name=tests", "user.email=tests@localhost", "gc.auto=0", "cor
 
 
 class Known(NamedTuple):
-    """What a reader of changes knows of an entry."""
+    """What a told of changes knows of an entry."""
 
     path: str
     skill: str | None
     hash: str | None
 
 
-class Reader:
-    """Holds the entries of a filesystem by nothing but what `watch` tells it."""
+class Told:
+    """Holds the entries of a filesystem by nothing but the changes it is told."""
 
     def __init__(self, fs: SkillFileSystem) -> None:
         self.fs = fs
         with fs._engine.database.snapshot():
             self.revision = fs._engine.journal.revision()
             self.known = self._there()
-        self.feed = fs.watch(self.take, since=self.revision)
 
     def _there(self) -> dict[str, Known]:
         return {
@@ -76,17 +75,17 @@ class Reader:
 
 
 @contextlib.contextmanager
-def watched(root: Path, index: Path, queue: int | None = None) -> Iterator[tuple[SkillFileSystem, Reader]]:
-    """A filesystem that is kept in step, and a reader of its changes."""
+def watched(root: Path, index: Path, queue: int | None = None) -> Iterator[tuple[SkillFileSystem, Told]]:
+    """A filesystem that is kept in step, and what its changes tell."""
     with contextlib.nullcontext() if queue is None else queue_of(queue):
         fs = SkillFileSystem(root, index=index, watch=True, skip_instance_cache=True)
         assert fs._engine.watcher is not None
         reaches(fs._engine.watcher, "watching")
-    reader = Reader(fs)
+    told = Told(fs)
     try:
-        yield fs, reader
+        with fs.watch(told.take, since=told.revision):
+            yield fs, told
     finally:
-        reader.feed.close()
         for hold in fs._holds:
             hold.release()
 
@@ -200,24 +199,24 @@ def test_a_tree_of_five_thousand_files(
 ) -> None:
     write(root, {"a/SKILL.md": skill_md("a"), "b/SKILL.md": ""})
     command = BURSTS[kind](source)
-    with watched(root, tmp_path / "index.sqlite", queue) as (fs, reader):
+    with watched(root, tmp_path / "index.sqlite", queue) as (fs, told):
         engine = fs._engine
         subprocess.run(command, cwd=root / "b", check=True)
         settles(engine, root)
-        reader.agrees()
+        told.agrees()
         assert len(fs.find("b")) == FOLDERS * FILES + 1
         before = uuids(engine)
         shutil.rmtree(root / "b" / "top")
         subprocess.run(command, cwd=root / "b", check=True)
         fs.sync()
         settles(engine, root, wait=False)
-        reader.agrees()
+        told.agrees()
         assert uuids(engine) == before
         # What is new is watched in turn.
         with deaf(fs) if queue else contextlib.nullcontext():
             write(root / "b", dict.fromkeys(tree(), "edited\n"))
         settles(engine, root)
-        reader.agrees()
+        told.agrees()
         assert uuids(engine) == before
         assert engine.watcher is not None
         assert engine.watcher.overflows or not queue
@@ -265,14 +264,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_checkout_of_thousands_of_paths(repository: Path, tmp_path: Path, queue: int | None) -> None:
     root = repository
     git(root, "checkout", "-q", "one")
-    with watched(root, tmp_path / "index.sqlite", queue) as (fs, reader):
+    with watched(root, tmp_path / "index.sqlite", queue) as (fs, told):
         engine = fs._engine
         assert engine.watcher is not None
         before = uuids(engine)
         with deaf(fs) if queue else contextlib.nullcontext():
             git(root, "checkout", "-q", "two")
         settles(engine, root)
-        reader.agrees()
+        told.agrees()
         after = uuids(engine)
         both = before.keys() & after.keys()
         assert len(both) > 4000
@@ -281,7 +280,7 @@ def test_a_checkout_of_thousands_of_paths(repository: Path, tmp_path: Path, queu
         git(root, "checkout", "-q", "one")
         fs.sync()
         settles(engine, root, wait=False)
-        reader.agrees()
+        told.agrees()
         after = uuids(engine)
         assert {path: before[path] for path in both} == {path: after[path] for path in both}
 
@@ -356,6 +355,6 @@ def test_a_store_that_changes_during_the_first_check(root: Path, tmp_path: Path,
                 opened.enter_context(watched(root, tmp_path / f"{number}" / "index.sqlite", queue))
                 for number in range(4)
             ]
-        for fs, reader in rounds:
+        for fs, told in rounds:
             settles(fs._engine, root)
-            reader.agrees()
+            told.agrees()

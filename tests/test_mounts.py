@@ -1002,6 +1002,25 @@ def test_nothing_is_told_of_what_is_out_of_bounds_in_any_mount(stores: Path, of_
         assert feed.get(timeout=0) is None
 
 
+def test_what_a_call_allows_is_within_what_the_filesystem_does(stores: Path) -> None:
+    writing = table_of(stores, index=None, writable=True)
+    confined = table_of(stores, index=None, base_paths=["team/group/deep", "mine/notes"])
+    above = [confined.entry("mine").uuid, "team/group"]
+    with confined.watch(base_paths=above) as feed, writing.watch(base_paths=["mine"]) as mine:
+        writing.pipe_file("team/group/other/SKILL.md", b"")
+        writing.pipe_file("team/pdf/new.md", b"")
+        assert mine.get(timeout=0) is None
+        writing.pipe_file("mine/pdf/new.md", b"")
+        assert next_paths(mine) == [("added", "mine/pdf/new.md")]
+        assert feed.get(timeout=0) is None
+        writing.pipe_file("team/group/deep/new.md", b"")
+        writing.pipe_file("mine/notes/new.md", b"")
+        assert sorted(taken(feed, 2)) == [("added", "mine/notes/new.md"), ("added", "team/group/deep/new.md")]
+        assert feed.get(timeout=0) is None
+        with pytest.raises(NotFoundError):
+            confined.watch(base_paths=["mine/pdf"])
+
+
 def test_a_base_in_a_mount_follows_what_it_names(stores: Path) -> None:
     writing = table_of(stores, index=None, writable=True)
     with writing.watch(base_paths=[writing.entry("mine/notes").uuid]) as feed:

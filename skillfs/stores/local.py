@@ -73,6 +73,9 @@ class LocalStore(LocalWriting):
         NotFoundError: There is no such folder.
         IsFileError: It is a file.
         UnreadableError: It may not be read.
+
+    Attributes:
+        reopened: How often the root was found to be another folder than before.
     """
 
     account = ""
@@ -82,6 +85,7 @@ class LocalStore(LocalWriting):
     def __init__(self, path: str | os.PathLike[str], follow: Sequence[str | os.PathLike[str]] = ()) -> None:
         self._fds: list[int] = []
         self._retired: list[int] = []
+        self.reopened = 0
         given = os.fspath(path)
         self._opener = opener()
         self._paths = [_real_root(given, "store"), *(_real_root(os.fspath(f), "follow") for f in follow)]
@@ -186,13 +190,11 @@ class LocalStore(LocalWriting):
             real = os.path.realpath(os.path.join(self._paths[place.root], place.path), strict=True)
         except OSError as error:
             return "link-loop" if error.errno == errno.ELOOP else "link-dangling"
-        for number, root in enumerate(self._paths):
-            if real == root:
-                return Place(number, "")
-            if real.startswith(root if root == "/" else root + "/"):
-                below = real[len(root) :].lstrip("/")
-                return Place(number, below) if _is_utf8(below) else "link-dangling"
-        return "link-escapes"
+        found = _below(real, self._paths)
+        if found == "link-escapes":
+            # A root can have been replaced by a link since it was named.
+            found = _below(real, [os.path.realpath(root) for root in self._paths])
+        return found
 
     def check_root(self) -> None:
         """See `Store.check_root`: a root that was replaced is opened anew.
@@ -219,6 +221,7 @@ class LocalStore(LocalWriting):
         # file's.
         self._retired.extend(self._fds)
         self._open_roots()
+        self.reopened += 1
 
     def is_rooted(self) -> bool:
         """See `Store.is_rooted`: one `stat` for each root, 1.5 µs."""
@@ -391,6 +394,17 @@ class LocalFolder:
             return _settle(_state(st), now), content, data[:head], st.st_nlink
         finally:
             os.close(fd)
+
+
+def _below(real: str, roots: Sequence[str]) -> Place | str:
+    """The place of a real path below the first root that holds it."""
+    for number, root in enumerate(roots):
+        if real == root:
+            return Place(number, "")
+        if real.startswith(root if root == "/" else root + "/"):
+            below = real[len(root) :].lstrip("/")
+            return Place(number, below) if _is_utf8(below) else "link-dangling"
+    return "link-escapes"
 
 
 def _device_and_inode(st: os.stat_result) -> tuple[int, int]:

@@ -402,12 +402,13 @@ class Engine:
 
     # -- what a watcher has marked -------------------------------------------------------------------------
 
-    def take_marks(self, folder: str | None = None, *, links: bool = True) -> bool:
+    def take_marks(self, folder: str | None = None, *, links: bool = True, seconds: float = 1.0) -> bool:
         """Look where the watches have left marks, and at what can change without leaving any.
 
         Args:
             folder: A folder to list again in any case.
             links: Whether to look where links lead, too: that takes time for each of them.
+            seconds: How long to wait for the end of moves between marked folders.
 
         Returns:
             Whether there are watches.
@@ -423,19 +424,23 @@ class Engine:
             if folder is not None:
                 marks.folders.add(folder)
             try:
-                self._recovering(lambda: self._look_at(marks, links=links))
+                self._recovering(lambda: self._look_at(marks, links=links, seconds=seconds))
             except BaseException:
                 watches.put_back(marks)
                 raise
         self.announce()
         return True
 
-    def _look_at(self, marks: Marks, *, links: bool = False, everywhere: bool = False) -> float:
+    def _look_at(
+        self, marks: Marks, *, links: bool = False, everywhere: bool = False, seconds: float = 1.0
+    ) -> float:
         """Look where there are marks, or everywhere; returns the seconds that looking took."""
         if not self.taking.is_built():
             self.taking.build(self.store, None)
             return 0.0
-        return look_at_marks(self.taking, marks, self._look_later, links=links, everywhere=everywhere)
+        return look_at_marks(
+            self.taking, marks, self._look_later, links=links, everywhere=everywhere, seconds=seconds
+        )
 
     def _look_later(self, folders: set[str], size: int) -> None:
         if self.watcher is not None:

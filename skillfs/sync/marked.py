@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from skillfs.index.rows import RowKind, encode_place
 from skillfs.stores.base import Store, is_unsettled
 from skillfs.sync.gather import Gathered, find_dirty, gather, link_differs
 from skillfs.sync.marks import Marks
+from skillfs.sync.motion import in_motion
 from skillfs.sync.reconcile import parent_of
 from skillfs.sync.scan import Scanner
 from skillfs.sync.taking import Taking
+
+if TYPE_CHECKING:
+    from skillfs.sync.inotify import FolderWatches
 
 __all__ = ["MOST_WAIT", "look_at_marks"]
 
 MOST_LOOKS = 4
 """How often marked folders are looked at anew when things are moved between them meanwhile."""
+
+MOST_POSTPONED = 2.0
+"""Seconds for which folders between which things are moved all the time are waited for."""
 
 MOST_WAIT = 5.0
 """Seconds after which a kernel that was asked whether there are further events counts as broken."""
@@ -29,21 +37,24 @@ def look_at_marks(
     *,
     links: bool = False,
     everywhere: bool = False,
+    seconds: float = 0.0,
 ) -> float:
     """Look where there are marks, or everywhere, and at files that can change without leaving any.
 
     Args:
         taking: Store and index, which is built.
-        marks: The marks; those that came meanwhile and were looked at too are added.
+        marks: The marks; those that came meanwhile and were looked at too are added. Where things are moved
+            all the time, marks are put back for the next look.
         on_young: Called with folders to look at again when a file of so many bytes can be trusted to be
             written.
         links: Whether to look where links lead, too, which may change outside the store.
         everywhere: Whether the whole store is compared.
+        seconds: How long to wait until nothing is moved any more.
 
     Returns:
         The seconds that looking took.
     """
-    return _Look(taking, marks, on_young).run(links=links, everywhere=everywhere)
+    return _Look(taking, marks, on_young).run(links=links, everywhere=everywhere, seconds=seconds)
 
 
 class _Look:
@@ -54,21 +65,46 @@ class _Look:
         self._marks = marks
         self._on_young = on_young
 
-    def run(self, *, links: bool, everywhere: bool) -> float:
-        marks, watches, duration = self._marks, self._taking.watches, 0.0
-        for left in reversed(range(MOST_LOOKS)):
+    def run(self, *, links: bool, everywhere: bool, seconds: float) -> float:
+        marks, watches = self._marks, self._taking.watches
+        until = time.monotonic() + seconds
+        turn = 0
+        while True:
+            turn += 1
             started = time.monotonic()
             dirty = self._marked()
             if links:
                 dirty |= self._dirty_by_links()
             if everywhere or marks.doubt:
                 dirty |= find_dirty(self._store, self._catalog) | self._taking.unwatched()
-            duration = time.monotonic() - started
-            if not dirty or self._take(dirty, sure=not left or watches is None):
-                break
+            now = time.monotonic()
+            is_overdue = marks.postponed is not None and now - marks.postponed > MOST_POSTPONED
+            if not dirty or self._take(dirty, sure=watches is None or is_overdue):
+                return now - started
             assert watches is not None
+            if turn >= MOST_LOOKS and time.monotonic() >= until:
+                self._take_what_rests(dirty, watches)
+                return now - started
             marks.add(watches.take())
-        return duration
+
+    def _take_what_rests(self, dirty: set[str], watches: FolderWatches) -> None:
+        """Reconcile the folders between which nothing is moved now, and leave the others to the next look."""
+        marks, later = self._marks, watches.take()
+        moves = marks.moves
+        motion = in_motion(moves, later.moves)
+        self._take({path for path in dirty if path not in motion}, sure=True)
+        rest = Marks(
+            folders={path for path in dirty | marks.folders if path in motion},
+            trees={path for path in marks.trees if path in motion},
+            places={p: thing for p, thing in marks.places.items() if p in motion},
+            arrivals=True,
+            departures=True,
+            postponed=time.monotonic() if marks.postponed is None else marks.postponed,
+        )
+        if rest.folders or rest.trees:
+            rest.add(later)
+            later = rest
+        watches.put_back(later)
 
     def _marked(self) -> set[str]:
         """The folders that have to be listed again."""
@@ -122,8 +158,8 @@ class _Look:
             sure: Whether to go by what was seen, without waiting for further marks.
 
         Returns:
-            False, with nothing done, when something is gone and something came elsewhere meanwhile, so that
-            both have to be seen at once.
+            False, with nothing done, when something may have been seen only where it left, or only where it
+            came to, because it was moved during the look.
         """
         taking, watches = self._taking, self._taking.watches
         stamp = self._catalog.stamp()
@@ -134,22 +170,27 @@ class _Look:
             scanner = taking.scanner(self._store)
             gathered = gather(self._store, self._catalog, scanner, dirty)
         if _is_same(gathered):
+            self._tell_young(gathered)  # what this process wrote itself was taken in without that
             return True
         with taking.database.write() as connection:
             taking.is_built()
             if self._catalog.stamp() != stamp:
                 scanner = taking.scanner(self._store)
                 gathered = gather(self._store, self._catalog, scanner, dirty)
-            is_gone = bool(scanner.vanished) or not gathered.known.keys() <= gathered.seen.keys()
-            if is_gone and not sure and watches is not None:
-                watches.barrier(MOST_WAIT)
-                if watches.arrivals:
-                    return False
+            if not sure and watches is not None and self._is_split(scanner, gathered, watches):
+                return False
             moves = _confirmed(self._marks.moves, gathered, self._store)
             taking.commit(connection, self._store, scanner, gathered, moves)
         taking.unwatch(gathered)
         self._tell_young(gathered)
         return True
+
+    def _is_split(self, scanner: Scanner, gathered: Gathered, watches: FolderWatches) -> bool:
+        known, seen = gathered.known.keys(), gathered.seen.keys()
+        is_gone, is_new = bool(scanner.vanished) or not known <= seen, not seen <= known
+        if is_gone or is_new:
+            watches.barrier(MOST_WAIT)
+        return (is_gone and watches.arrivals) or (is_new and watches.departures)
 
     def _with_other_names(self, scanner: Scanner, gathered: Gathered) -> set[str]:
         """Folders of files that were given another name: only the folder of the new one says so."""

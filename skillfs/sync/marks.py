@@ -26,6 +26,7 @@ class Marks:
         doubt: Why the whole store has to be compared; None where it need not.
         arrivals: Whether something was moved to one of the folders, or may have been to one that is new.
         departures: Whether something was moved away from one of the folders.
+        postponed: Since when some of these wait for moves to end, by the monotonic clock; None where none do.
     """
 
     folders: set[str] = field(default_factory=set)
@@ -34,6 +35,7 @@ class Marks:
     doubt: str | None = None
     arrivals: bool = False
     departures: bool = False
+    postponed: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self.folders or self.trees or self.doubt)
@@ -89,6 +91,8 @@ class Marks:
         self.doubt = self.doubt or later.doubt
         self.arrivals = self.arrivals or later.arrivals
         self.departures = self.departures or later.departures
+        since = [at for at in (self.postponed, later.postponed) if at is not None]
+        self.postponed = min(since, default=None)
 
     def tops(self) -> list[str]:
         """The trees that lie in no other."""

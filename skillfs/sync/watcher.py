@@ -150,6 +150,7 @@ class Watcher:
         self._failures = 0
         self._told: dict[str, float] = {}
         self._overflows = self._told_overflows = 0
+        self._reopened = 0
         self.state: WatchState = "starting"
         self.reason: str | None = None
         self.restarts = 0
@@ -233,7 +234,12 @@ class Watcher:
             return None
         if not watches.is_alive or watches.unmounted or watches.failure is not None:
             return None
-        return watches if self._engine.store.is_rooted() else None
+        return watches if self._is_same_root() else None
+
+    def _is_same_root(self) -> bool:
+        """Whether the root is the folder that is watched, whoever may have noticed another one first."""
+        store = self._engine.store
+        return isinstance(store, LocalStore) and store.reopened == self._reopened and store.is_rooted()
 
     def look_later(self, folders: Iterable[str], size: int) -> None:
         """Look at folders again when a file in them of so many bytes can be trusted to be written."""
@@ -318,6 +324,8 @@ class Watcher:
         why = why_not_watched(engine.store)
         if why is None:
             engine.store.check_root()
+            assert isinstance(engine.store, LocalStore)
+            self._reopened = engine.store.reopened
             try:
                 # Here, as most who use a store do not watch it.
                 from skillfs.sync.inotify import FolderWatches
@@ -389,7 +397,7 @@ class Watcher:
         if everywhere:
             self._engine.check()
         else:
-            self._engine.take_marks(links=links)
+            self._engine.take_marks(links=links, seconds=0.0)
         self._hear()
         if overflows > self._told_overflows:
             self._told_overflows = overflows
@@ -408,7 +416,7 @@ class Watcher:
 
     def _beat(self, watches: FolderWatches, now: float) -> None:
         self._hear()
-        if not self._engine.store.is_rooted():
+        if not self._is_same_root():
             self._engine.store.check_root()
             self._give_up("the root folder was replaced")
         elif watches.unmounted:
@@ -442,7 +450,9 @@ class Watcher:
 
     def _has_failed(self, error: BaseException) -> None:
         self._give_up(f"an error ({type(error).__name__})", error)
-        self._wait(self._pause())
+        until = time.monotonic() + self._pause()
+        while len(self._holds) and (left := until - time.monotonic()) > 0:
+            self._wait(min(left, HEARTBEAT))
 
     def _is_away(self, error: SkillFSError) -> None:
         self._close()
