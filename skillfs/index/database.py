@@ -271,6 +271,8 @@ class Database:
     def reopen(self) -> None:
         """Leave files that were replaced and open those that are there now."""
         self.close()
+        if self.path is not None:
+            self._prepare_folder(self.path)  # it may have gone with the files
         self._open_first()
 
     def recovering(self, work: Callable[[], T], error: Exception) -> T:

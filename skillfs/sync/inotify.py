@@ -100,19 +100,13 @@ class FolderWatches:
         self.failure: OSError | None = None
         self.mishap: BaseException | None = None
         self._reached = threading.Event()
-        self._cookie = os.memfd_create("skillfs-barrier", os.MFD_CLOEXEC)
-        try:
-            self._inotify = InotifyFD()
-        except BaseException:
-            os.close(self._cookie)
-            raise
+        self._cookie = self._cookie_watch = -1
+        self._is_stale = True
+        self._inotify = InotifyFD()
         # A program that is run in place of this one, or beside it, must not keep the watches.
         os.set_inheritable(self._inotify._inotify_fd, False)
         self._inotify.name = _THREAD
         self._inotify.start()
-        self._cookie_watch = self._inotify.add_callback(
-            _by_handle(self._cookie), InotifyConstants.IN_ATTRIB, self, CallbackId(0)
-        )
 
     # -- which folders -------------------------------------------------------------------------------------
 
@@ -244,10 +238,15 @@ class FolderWatches:
             Whether it has.
         """
         with self._turn:  # one at a time, or the answer to one would be taken for that to another
-            self._reached.clear()
             until = time.monotonic() + seconds
-            with contextlib.suppress(OSError):  # it was closed meanwhile
+            try:
+                if self._is_stale:
+                    self._renew_cookie()
+                self._reached.clear()
                 os.fchmod(self._cookie, 0o600)
+            except OSError:
+                self._is_stale = True
+                return False  # it was closed meanwhile, or there is no watch left to ask by
             while self.is_alive and not self._reached.wait(min(seconds, _DEATH_SECONDS)):
                 self._is_late = time.monotonic() >= until
             return self.is_alive
@@ -279,6 +278,15 @@ class FolderWatches:
             self._inotify._closed = True
             self._inotify._close_resources()
         self._close_cookie()
+
+    def _renew_cookie(self) -> None:
+        """Ask by another file than before: to that an answer may be on its way that nobody waits for."""
+        self._close_cookie()
+        self._is_stale = False
+        self._cookie = os.memfd_create("skillfs-barrier", os.MFD_CLOEXEC)
+        self._cookie_watch = self._inotify.add_callback(
+            _by_handle(self._cookie), InotifyConstants.IN_ATTRIB, self, CallbackId(0)
+        )
 
     def _close_cookie(self) -> None:
         cookie, self._cookie = self._cookie, -1
@@ -368,7 +376,8 @@ class FolderWatches:
             self.doubt("the kernel dropped events")
         except Exception as error:
             self.mishap = error
-        # The doubt stands for all that was dropped, be it the answer to a question.
+        # The doubt stands for all that was dropped, be it the answer to a question; or that is still to come.
+        self._is_stale = True
         self._reached.set()
 
 

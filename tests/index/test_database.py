@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -702,3 +703,14 @@ def test_index_that_is_deleted_under_an_open_engine(root: Path, index: Path) -> 
     assert index.exists()
     assert rows(engine) == rows(make_engine(root, index))
     assert engine.namespace.uuid == NAMESPACE
+
+
+def test_the_folder_of_the_index_is_removed_while_it_is_open(root: Path, tmp_path: Path) -> None:
+    index = tmp_path / "kept" / "index.sqlite"
+    engine = make_engine(root, index)
+    engine.sync()
+    before = uuids(engine)
+    shutil.rmtree(index.parent)
+    engine.sync()
+    assert index.exists()
+    assert uuids(engine) == before

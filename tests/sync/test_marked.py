@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,3 +251,27 @@ def test_an_error_leaves_the_marks(engine: Engine, root: Path) -> None:
     assert uuid_at(engine, "pdf/refs/new.md") is None
     engine.take_marks()
     is_right(engine, root)
+
+
+def test_an_answer_that_nobody_waits_for_any_more(engine: Engine, root: Path) -> None:
+    """An overflow answers a question; the answer to it may come all the same, when the next one is asked."""
+    watches = engine.watches
+    assert watches is not None
+    with watches._lock:  # nothing is handed on meanwhile
+        write(root, {"pdf/refs/first.md": "1"})
+        asking = threading.Thread(target=watches.barrier, args=(30,))
+        asking.start()
+        time.sleep(0.2)
+        watches.on_queue_overflow()
+        asking.join(10)
+        assert not asking.is_alive()
+        watches.take()
+        for number in range(3000):
+            (root / "lib/a" / f"{number}.md").touch()
+        write(root, {"pdf/last.md": "1"})
+        marked: list[set[str]] = []
+        asking = threading.Thread(target=lambda: (watches.barrier(30), marked.append(watches.take().folders)))
+        asking.start()
+        time.sleep(0.2)
+    asking.join(60)
+    assert "pdf" in marked[0]
