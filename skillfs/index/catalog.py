@@ -463,6 +463,10 @@ class Catalog:
         paths = self.with_paths({parent for parent, _ in rows})
         return [(paths[parent], decode_place(target)) for parent, target in rows if parent in paths]
 
+    def has_links(self) -> bool:
+        """Whether there is any link that is no file or folder of a followed folder."""
+        return self.read("SELECT 1 FROM entry WHERE kind=3 LIMIT 1") != []
+
     def links(self) -> list[tuple[int, int, str, Visibility, str | None]]:
         """Key, parent, name, visibility and target of every link."""
         return self.read("SELECT key, parent, name, visible, target FROM entry WHERE kind = 3")

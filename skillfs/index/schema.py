@@ -13,7 +13,7 @@ __all__ = [
 
 APPLICATION_ID = 0x534B4653  # "SKFS"
 IDENTITY_VERSION = 2
-FACTS_VERSION = 2
+FACTS_VERSION = 3
 
 IDENTITY_SCHEMA = """
 CREATE TABLE identity (
@@ -86,6 +86,8 @@ CREATE INDEX facts.text_md5 ON text (md5);
 CREATE INDEX facts.sha256_digest ON sha256 (digest);
 CREATE INDEX facts.entry_kind ON entry (kind) WHERE kind=1 OR kind=3;
 CREATE INDEX facts.entry_on_the_way ON entry (kind) WHERE visible=2;
+CREATE INDEX facts.entry_target ON entry (key) WHERE target IS NOT NULL;
+CREATE INDEX facts.problem_code ON problem (code);
 CREATE INDEX facts.entry_unreadable ON entry (kind) WHERE kind=2 AND content IS NULL;
 """
 

@@ -22,12 +22,13 @@ from skillfs.stores.base import FileState, Store, unsettled
 from skillfs.sync.gather import Gathered, Known
 from skillfs.sync.reconcile import Plan, State, name_of, parent_of, reconcile
 from skillfs.sync.scan import Scanner, ScanProblem, Seen
-from skillfs.sync.sight import refresh_sight
+from skillfs.sync.sight import refresh_sight, refresh_sight_at
 
 __all__ = ["apply", "build"]
 
 _INSERT = "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BATCH = 4_000
+_MOST_AROUND = 2_000
 
 
 def build(
@@ -220,10 +221,12 @@ class _Applying:
         self._problem_folders = {row.key for row, _ in gathered.listed.values()}
         self._problem_folders.update(row.key for row in gathered.unreadable)
         self._may_show_others = True
+        self._around: set[str] | None = None
 
     def run(self) -> bool:
         plan = self._reconcile()
         self._may_show_others = self._shows_others()
+        self._around = self._folders_around() if self._may_show_others else None
         links = self._links()
         before = self._view_before()
         self._remove(plan)
@@ -241,7 +244,9 @@ class _Applying:
             if again != row.signature:
                 self._sql("UPDATE entry SET signature=? WHERE key=?", (again, row.key))
         self._replace_problems()
-        if self._may_show_others:
+        if self._around is not None:
+            refresh_sight_at(self._connection, self._catalog, self._around)
+        elif self._may_show_others:
             refresh_sight(self._connection, self._store, self._catalog, self._scanner.ignore)
         changes = _differences(before, self._view_after())
         # A link has no entry of its own, and a change is told by the entry's UUID, so a link that comes, goes
@@ -267,6 +272,28 @@ class _Applying:
         if self._known.keys() == self._seen.keys():
             return False
         return self._sql("SELECT 1 FROM entry WHERE kind=3 LIMIT 1").fetchone() is not None
+
+    def _folders_around(self) -> set[str] | None:
+        """The folders that may be on the way to something now, or no more; None where that may be any.
+
+        Without links these are the ones in which something happened, and those above.
+        """
+        both = (
+            *((path, k.node.kind) for path, k in self._known.items()),
+            *((path, s.kind) for path, s in self._seen.items()),
+        )
+        if any(kind == RowKind.LINK for _, kind in both) or self._catalog.has_links():
+            return None
+        around = {""}
+        for path, kind in both:
+            if kind == RowKind.FILE:
+                path = parent_of(path)
+            while path not in around:
+                around.add(path)
+                if len(around) > _MOST_AROUND:
+                    return None  # to ask for all of them together takes less
+                path = parent_of(path)
+        return around
 
     def _links(self) -> set[tuple[int, str, Visibility, str | None]]:
         """The links that can be seen."""
@@ -460,6 +487,16 @@ class _Applying:
         """Folders outside skills that can be seen."""
         if not self._may_show_others:
             return {}  # they are the same before and after
+        if self._around is not None:
+            found = (self._catalog.by_path(path.split("/") if path else ()) for path in self._around)
+            return {
+                row.uuid: _View(row.path, RowKind.FOLDER, None, None, None)
+                for row in found
+                if row is not None
+                and row.uuid is not None
+                and row.kind == RowKind.FOLDER
+                and row.visible == Visibility.ON_THE_WAY
+            }
         # Constants, not parameters: only then SQLite knows that the partial index serves.
         rows = self._sql("SELECT key, uuid FROM entry WHERE visible=2 AND kind=0").fetchall()
         paths = self._catalog.with_paths([key for key, _ in rows])

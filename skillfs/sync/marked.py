@@ -134,9 +134,12 @@ class _Look:
     def _dirty_by_links(self) -> set[str]:
         """Folders of links that lead elsewhere than they did."""
         dirty: set[str] = set()
-        for parent, name, kind, target in self._catalog.read(
-            "SELECT parent, name, kind, target FROM entry WHERE kind=3 OR target IS NOT NULL"
-        ):
+        # Two queries, as each has an index of its own.
+        rows = self._catalog.read("SELECT parent, name, kind, target FROM entry WHERE kind=3")
+        rows += self._catalog.read(
+            "SELECT parent, name, kind, target FROM entry WHERE target IS NOT NULL AND kind!=3"
+        )
+        for parent, name, kind, target in rows:
             above = self._catalog.by_key(parent)
             if above is None or above.path in dirty:
                 continue

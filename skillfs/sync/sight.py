@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
@@ -12,7 +12,7 @@ from skillfs.index.rows import ROOT, RowKind, Visibility
 from skillfs.stores.base import Store
 from skillfs.sync.scan import is_left_out
 
-__all__ = ["refresh_sight"]
+__all__ = ["refresh_sight", "refresh_sight_at"]
 
 _LINK_MESSAGES = {
     "link-escapes": "leads out of the store and is not followed; name the folder it leads to as one to "
@@ -84,6 +84,25 @@ def refresh_sight(
         connection.executemany("INSERT INTO problem VALUES (?, ?, ?, ?, ?)", faults)
 
 
+def refresh_sight_at(connection: sqlite3.Connection, catalog: Catalog, folders: Iterable[str]) -> None:
+    """Mark those of some folders that lead to something visible, in a store without links.
+
+    Args:
+        connection: Inside a transaction.
+        catalog: Of the same index.
+        folders: Paths of all folders in which, or below which, something came, went or changed its kind.
+    """
+    for path in sorted(folders, key=lambda path: path.count("/") + bool(path), reverse=True):
+        row = catalog.by_path(path.split("/") if path else ())
+        if row is None or row.kind != RowKind.FOLDER or row.visible == Visibility.IN_SKILL:
+            continue
+        # From the deepest up: what is below has been marked before.
+        leads = not path or connection.execute(_LEADS, (row.key,)).fetchone() is not None
+        now = Visibility.ON_THE_WAY if leads else Visibility.HIDDEN
+        if row.visible != now:
+            connection.execute("UPDATE entry SET visible=? WHERE key=?", (now, row.key))
+
+
 def _sight_of_link(catalog: Catalog, parent: int, target: str, leading: Container[int]) -> Visibility:
     """Whether a link is listed: it leads to something visible, and lies in a skill or leads to a folder."""
     row = catalog.by_path(tuple(target.split("/")) if target else ())
@@ -110,6 +129,7 @@ def _mark_on_the_way(connection: sqlite3.Connection, leading: set[int]) -> None:
     )
 
 
+_LEADS = "SELECT 1 FROM entry WHERE parent=? AND (kind=1 OR (kind=0 AND visible=2)) LIMIT 1"
 _UP = (
     "WITH RECURSIVE up (key) AS (VALUES (?) UNION "
     "SELECT e.parent FROM up CROSS JOIN entry e ON e.key=up.key) SELECT key FROM up"
