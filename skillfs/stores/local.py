@@ -219,8 +219,9 @@ class LocalStore(LocalWriting):
                 )
         # Another thread may be reading through the old handles, and a closed number may become any other
         # file's.
-        self._retired.extend(self._fds)
+        before = self._fds
         self._open_roots()
+        self._retired.extend(before)
         self.reopened += 1
 
     def is_rooted(self) -> bool:

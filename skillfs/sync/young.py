@@ -21,16 +21,21 @@ class Young:
     def __init__(self) -> None:
         self._queue: list[tuple[float, str]] = []
         self._due: dict[str, tuple[float, float]] = {}
+        self._taken: dict[str, float] = {}
 
     def add(self, folders: Iterable[str], size: int, now: float) -> None:
-        """Look at folders again; later each time that it is too soon again."""
+        """Look at folders again; later each time when nothing else had them looked at meanwhile.
+
+        Args:
+            folders: Their paths.
+            size: Bytes of the largest of the files.
+            now: The time, by any clock that goes on steadily, in seconds.
+        """
         least = YOUNG_SECONDS + size * YOUNG_BYTE_SECONDS
         for folder in folders:
             pause = least
-            if folder in self._due:
-                at, before = self._due[folder]
-                if at <= now < at + before + least:
-                    pause = max(least, min(2 * before, MOST_YOUNG_SECONDS))
+            if folder in self._taken:
+                pause = max(least, min(2 * self._taken.pop(folder), MOST_YOUNG_SECONDS))
             self._due[folder] = (now + pause, pause)
             heapq.heappush(self._queue, (now + pause, folder))
 
@@ -41,11 +46,11 @@ class Young:
 
     def take(self, now: float) -> set[str]:
         """Those to be looked at now."""
-        found = set()
+        taken = {}
         while self._queue and self._queue[0][0] <= now:
             at, folder = heapq.heappop(self._queue)
-            if self._due.get(folder, (0.0, 0.0))[0] == at:
-                found.add(folder)
-        if not self._queue and len(self._due) > 1000:
-            self._due = {f: (at, pause) for f, (at, pause) in self._due.items() if now < at + 2 * pause}
-        return found
+            if folder in self._due and self._due[folder][0] == at:
+                taken[folder] = self._due.pop(folder)[1]
+        if taken:
+            self._taken = taken
+        return set(taken)

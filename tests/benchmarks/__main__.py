@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks import corpus, harness, peers
+from tests.benchmarks import corpus, harness, peers, watching
 from tests.benchmarks.bucket import LIBRARY, Bucket
 from tests.benchmarks.harness import Contender, Limit, Row
 
@@ -21,6 +21,7 @@ _CALLS = 3000
 _REMOTE_CALLS = 200
 _REMOTE_SKILLS = 1000
 _FILES = 10
+_CHANGES = 40
 
 
 def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None) -> list[Row]:
@@ -317,6 +318,54 @@ def remote_rows(endpoint: str, state: str) -> list[Row]:
     ]
 
 
+def watching_rows(store: str, state: str, folders: int) -> list[Row]:
+    """The rows on watching a store of small files."""
+    index = f"{state}/index.sqlite"
+
+    def contenders(function: str, **arguments: object) -> tuple[Contender, ...]:
+        def one(label: str, role: harness.Role, name: str, python: str | None, **more: object) -> Contender:
+            return Contender(label, role, "watching", name, {"store": store, **arguments, **more}, python)
+
+        watchman = sys.executable if peers.installed("watchman") else None
+        return (
+            one("inotify", "floor", f"{function}_inotify", sys.executable),
+            one("watchdog", "floor", f"{function}_watchdog", sys.executable),
+            one("watchman", "peer", f"{function}_watchman", watchman, state=state),
+        )
+
+    def ours(function: str, **arguments: object) -> Contender:
+        where = {"store": store, "index": index, **arguments}
+        return Contender("skillfs", "skillfs", "watching", function, where)
+
+    soon = (Limit(250_000, figure="p99"), Limit(0, figure="missed"))
+    return [
+        Row(
+            "watch-told",
+            "a change told to who watches",
+            "µs",
+            (*contenders("told", calls=_CHANGES), ours("told", calls=_CHANGES)),
+            soon,
+            watching.KINDS,
+        ),
+        Row(
+            "watch-told-elsewhere",
+            "a change seen by another process",
+            "µs",
+            (ours("told_elsewhere", calls=_CHANGES),),
+            soon,
+            watching.KINDS,
+        ),
+        Row(
+            "watch-idle",
+            f"{watching.IDLE_SECONDS:.0f} s without a change, {folders:,} folders",
+            "s",
+            (*contenders("idle"), ours("idle")),
+            (Limit(0.1), Limit(5 * watching.IDLE_SECONDS, figure="wake-ups")),
+        ),
+        Row("watch-start", "begin to watch", "s", (*contenders("start"), ours("start"))),
+    ]
+
+
 def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> str | None:
     """What the rows need before the clock starts; returns why skillfs cannot run, if it cannot."""
     names = {row.name for row in wanted}
@@ -395,7 +444,8 @@ def main() -> None:
 
     nothing = corpus.Corpus(options.corpus, corpus.Shape(0, 0, 0, False, 0, 0, 0, [], [], 0))
     remote = [row.name for row in remote_rows("", "")]
-    every = rows(nothing, nothing, None) + remote_rows("", "")
+    watched = [row.name for row in watching_rows("", "", 0)]
+    every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "", 0)
     if options.list:
         print("\n".join(f"{row.name:16}  {row.title}" for row in every))
         return
@@ -404,7 +454,7 @@ def main() -> None:
         parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
     asked = set(options.only or (row.name for row in every))
     made = lookups = nothing
-    if asked - set(remote):
+    if asked - set(remote) - set(watched):
         say(f"corpus of {options.skills:,} skills …")
         made = lookups = corpus.ensure(options.corpus.resolve() / f"{options.skills}", options.skills)
     if options.lookups_skills:
@@ -426,6 +476,15 @@ def main() -> None:
             say("a bucket, and indexes of it …")
             endpoint, state = _bucket(stack, options.corpus.resolve() / "remote")
             wanted += [row for row in remote_rows(endpoint, state) if row.name in asked]
+        if asked & set(watched):
+            say(f"a store of {options.skills:,} skills of small files to watch …")
+            folder = options.corpus.resolve() / f"watching-{options.skills}"
+            small = corpus.ensure(folder, options.skills, small_files=True, reading=False)
+            store, state = str(small.store), str(small.state)
+            arguments: harness.Arguments = {"store": store, "index": f"{state}/index.sqlite"}
+            harness.turn(Contender("skillfs", "skillfs", "rows", "prepare", arguments))
+            every = watching_rows(store, state, small.shape.folders)
+            wanted += [row for row in every if row.name in asked]
         results = [harness.compete(row, options.rounds, say) for row in wanted]
 
     shape = made.shape

@@ -157,27 +157,29 @@ def _latencies(scratch: Scratch, listener: Listener, calls: int) -> dict[str, fl
 # -- skillfs -----------------------------------------------------------------------------------------------
 
 
-def _watched(store: str, index: str) -> Any:
+def _watched(fs: Any) -> Any:
+    """The feed of a filesystem, once that is watched."""
+    feed = fs.watch()
+    until = time.monotonic() + 120
+    # That of the filesystem counts all there is at each call.
+    while (status := feed.status())["watch"] != "watching":
+        if time.monotonic() > until:
+            raise RuntimeError(f"not watched: {status['watch_reason']}")
+        time.sleep(0.01)
+    return feed
+
+
+def _open(store: str, index: str) -> Any:
     from skillfs import SkillFileSystem
 
-    fs = SkillFileSystem(store, index=index, watch=True, skip_instance_cache=True)
-    _await_watching(fs)
-    return fs
-
-
-def _await_watching(fs: Any) -> None:
-    until = time.monotonic() + 120
-    while fs.status()["watch"] != "watching":
-        if time.monotonic() > until:
-            raise RuntimeError(f"not watched: {fs.status()['watch_reason']}")
-        time.sleep(0.01)
+    return SkillFileSystem(store, index=index, skip_instance_cache=True)
 
 
 class _Feed:
     """The feed of a filesystem in this process."""
 
-    def __init__(self, fs: Any) -> None:
-        self._feed = fs.watch()
+    def __init__(self, feed: Any) -> None:
+        self._feed = feed
 
     def wait_for(self, path: str, seconds: float) -> float | None:
         until = time.monotonic() + seconds
@@ -189,11 +191,10 @@ class _Feed:
         return None
 
 
-def told_by_feed(store: str, index: str, calls: int) -> dict[str, float]:
+def told(store: str, index: str, calls: int) -> dict[str, float]:
     """`fs.watch()` in the process that watches; the changes are made by it, too."""
     with _scratch(store, calls) as scratch:
-        fs = _watched(store, index)
-        listener = _Feed(fs)
+        listener = _Feed(_watched(_open(store, index)))
         with Meter() as meter:
             figures = _latencies(scratch, listener, calls)
         return figures | {"CPU s": meter.cpu}
@@ -245,34 +246,31 @@ class _Elsewhere:
 def told_elsewhere(store: str, index: str, calls: int) -> dict[str, float]:
     """`fs.changes()` in another process, of what the one that watches has taken in."""
     with _scratch(store, calls) as scratch:
-        fs = _watched(store, index)
+        feed = _watched(_open(store, index))
         listener = _Elsewhere(store, index)
         try:
             return _latencies(scratch, listener, calls)
         finally:
             listener.close()
-            del fs
+            feed.close()
 
 
 def idle(store: str, index: str) -> dict[str, float]:
     """What a filesystem that is watched does while nothing happens."""
-    fs = _watched(store, index)
+    feed = _watched(_open(store, index))
     time.sleep(_SETTLING)
     figures = _idle(os.getpid())
-    return figures | {"folders": fs.status()["watched_folders"]}
+    return figures | {"folders": feed.status()["watched_folders"]}
 
 
 def start(store: str, index: str) -> dict[str, float]:
     """From an open filesystem to one that is watched, and what that takes of memory, for good and at most."""
-    from skillfs import SkillFileSystem
-
-    fs = SkillFileSystem(store, index=index, skip_instance_cache=True)
+    fs = _open(store, index)
     fs.skill_tree(limit=10)
     gc.collect()
     before = _memory()
     with Meter() as meter:
-        feed = fs.watch()
-        _await_watching(fs)
+        feed = _watched(fs)
     time.sleep(_SETTLING)
     after = _memory()
     feed.close()
@@ -338,7 +336,7 @@ def _wait_in(told: queue.SimpleQueue[tuple[str, float]], path: str, seconds: flo
     return None
 
 
-def told_by_inotify(store: str, calls: int) -> dict[str, float]:
+def told_inotify(store: str, calls: int) -> dict[str, float]:
     """Raw events of the folders that are changed, and of no other."""
     with _scratch(store, calls) as scratch:
         listener = _Inotify()
@@ -402,7 +400,7 @@ class _Observer:
         return _wait_in(self._told, path, seconds)
 
 
-def told_by_watchdog(store: str, calls: int) -> dict[str, float]:
+def told_watchdog(store: str, calls: int) -> dict[str, float]:
     with _scratch(store, calls) as scratch:
         return _latencies(scratch, _Observer(store), calls)
 
@@ -500,7 +498,7 @@ def _watchman(store: str, state: str) -> Iterator[_Watchman]:
         watchman.close()
 
 
-def told_by_watchman(store: str, state: str, calls: int) -> dict[str, float]:
+def told_watchman(store: str, state: str, calls: int) -> dict[str, float]:
     with _scratch(store, calls) as scratch, _watchman(store, state) as watchman:
         watchman.subscribe()
         return _latencies(scratch, watchman, calls)

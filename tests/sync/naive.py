@@ -63,9 +63,9 @@ def scan(store: str, follow: Sequence[str] = ()) -> dict[str, Shown]:
             seen.update(path[:n] for n, letter in enumerate(path) if letter == "/")
         for path, (skill, real) in links.items():
             target = real[len(roots[0]) + 1 :]
-            if is_at(real, roots[0]) and target in seen and target not in links:
-                if skill is not None or found[target].kind != "file":
-                    seen.add(path)
+            is_shown = is_at(real, roots[0]) and target in seen and target not in links
+            if is_shown and (skill is not None or (target in found and found[target].kind != "file")):
+                seen.add(path)
     return {
         path: found.get(path) or Shown("link", links[path][0], None, links[path][1][len(roots[0]) + 1 :])
         for path in seen

@@ -529,6 +529,20 @@ def test_link_into_a_followed_folder_turns(followed: tuple[Engine, Path], root: 
     check_followed(engine, root, outside)
 
 
+def test_a_followed_folder_of_which_something_is_told_after_its_link_has_turned(
+    followed: tuple[Engine, Path], root: Path
+) -> None:
+    engine, outside = followed
+    os.link(outside / "one/x/y.md", outside / "one/other.md")  # a problem in the folder that is left
+    write(outside, {"one/new.md": "new\n"})
+    for target in ("pdf/refs", outside / "two"):
+        (root / "linked").unlink()
+        (root / "linked").symlink_to(target)
+        engine.written(["linked", "linked/new.md", "linked/other.md"])
+        engine.sync()
+        check_followed(engine, root, outside)
+
+
 def test_links_between_followed_folders_end(followed: tuple[Engine, Path], root: Path) -> None:
     engine, outside = followed
     (outside / "one/to_two").symlink_to("../two")
@@ -767,6 +781,56 @@ def test_folder_vanishes_during_the_scan(root: Path, monkeypatch: pytest.MonkeyP
     synced(engine, root)
     write(root, {"z/deep/er/x": "again"})
     engine.sync()
+    synced(engine, root)
+
+
+def while_listed(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
+    """Do something once, right after a folder that holds this name was listed."""
+    entries = LocalFolder.entries
+    pending = [change]
+
+    def and_change(self: LocalFolder) -> object:
+        found = entries(self)
+        if pending and name in (*found.folders, *found.files):
+            pending.pop()()
+        return found
+
+    monkeypatch.setattr(LocalFolder, "entries", and_change)
+
+
+def test_folder_vanishes_after_the_one_above_was_listed(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = uuids(engine)
+    write(root, {"pdf/new.md": "", "pdf/refs/new.md": ""})
+    while_listed(monkeypatch, "refs", lambda: (root / "pdf/refs").rename(root / "elsewhere"))
+    engine.sync()
+    check(engine, root)
+    write(root, {"elsewhere/SKILL.md": ""})
+    synced(engine, root)
+    assert uuid_at(engine, "elsewhere/x.md") not in (None, before["pdf/refs/x.md"])
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a file", "a link"])
+def test_folder_that_was_listed_is_another_when_the_one_above_is(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    write(root, {"pdf/docs/x.md": "", "pdf/docs/sub/x.md": ""})
+    engine.sync()
+
+    def change() -> None:
+        shutil.rmtree(root / "pdf/docs")
+        if becomes == "a file":
+            write(root, {"pdf/docs": "a file\n"})
+        elif becomes == "a link":
+            (root / "pdf/docs").symlink_to(".")
+
+    write(root, {"pdf/docs/new.md": "new\n", "pdf/docs/new/new.md": "new\n", "pdf/docs/.env": "a secret"})
+    shutil.rmtree(root / "pdf/refs")
+    while_listed(monkeypatch, "sub", change)
+    # The second is gone, so that the folder above is listed after the first.
+    engine.written(["pdf/docs/new.md", "pdf/refs/x.md"])
+    check(engine, root)
     synced(engine, root)
 
 

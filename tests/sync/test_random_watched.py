@@ -1,7 +1,8 @@
 """Random operations on a watched folder, with events dropped, doubled and reordered, and watchers that die.
 
 A sequence is a seed and the numbers of its steps; each step draws from the two alone, so that any part of a
-sequence can be run again. When one fails, the steps that it fails without are left out, and the rest printed.
+sequence can be run again: `attempt(folder, seed, steps)`. When one fails, the steps that it fails without are
+left out, and the rest is printed.
 """
 
 from __future__ import annotations
@@ -11,18 +12,17 @@ import random
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from skillfs.stores.base import is_unsettled
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
-from skillfs.sync.inotify import FolderWatches
 from skillfs.sync.marks import Marks
 from tests.conftest import write
+from tests.sync.faulty import Faults, Keeper
 from tests.sync.harness import Follower, check, make_engine, problems, rows, shown, states
 from tests.sync.model import visible
 from tests.sync.naive import scan
@@ -33,7 +33,6 @@ SEQUENCES = 2_000
 
 CHUNKS = 40
 STEPS = 12
-PATIENCE = 30.0
 MOST_SHRINKING = 60.0
 """Seconds for which steps are left out one by one."""
 
@@ -66,19 +65,7 @@ LOOKS = (
 )
 
 SOAK_VARIABLE = "SKILLFS_SOAK_SEQUENCES"
-
-
-class Faults(NamedTuple):
-    """How probable it is that an event meets with something."""
-
-    doubled: float = 0.0
-    late: float = 0.0
-    """Handed on with later ones, in another order."""
-    overflown: float = 0.0
-    """Lost, with all behind it, and the loss is told."""
-    lost: float = 0.0
-    """And nobody is told."""
-
+"""Environment variable: how many sequences a soak runs."""
 
 KINDS = (
     Faults(),
@@ -91,7 +78,18 @@ KINDS = (
 
 
 class Setting(NamedTuple):
-    """What a sequence is run with."""
+    """What a sequence is run with.
+
+    Attributes:
+        faults: What events meet with.
+        engines: How many keep one index, as several processes do.
+        follow: Whether links may lead into the folder outside.
+        on_disk: Whether the index is a file.
+        kills: Whether watching ends now and then, and begins anew.
+        meanwhile: Whether something happens in the midst of looks.
+        before: How many steps are done before anybody watches.
+        is_old: Whether all stamps are old enough by then to be trusted.
+    """
 
     faults: Faults
     engines: int
@@ -101,7 +99,6 @@ class Setting(NamedTuple):
     meanwhile: bool
     before: int
     is_old: bool
-    """Whether all is old enough for its stamps to be trusted, when it is watched first."""
 
     @classmethod
     def of(cls, seed: int) -> Setting:
@@ -119,138 +116,7 @@ class Setting(NamedTuple):
         )
 
 
-class Watches(FolderWatches):
-    """Kernel watches whose events meet with faults before they are handed on.
-
-    The event thread only collects them. They are handed on by the thread of the test, at a barrier or when
-    the marks are taken, so that a sequence goes the same way each time.
-    """
-
-    def __init__(self, faults: Faults, chance: random.Random) -> None:
-        self.faults = faults
-        self.chance = chance
-        self.meanwhile: Callable[[], None] | None = None
-        self.has_lost = False
-        self._told: list[Callable[[], None]] = []
-        self._late: list[Callable[[], None]] = []
-        self._last_event: object = None
-        super().__init__(lambda: None)
-
-    # -- by the event thread -------------------------------------------------------------------------------
-
-    def on_event(self, event: Any) -> None:
-        if event.wd == self._cookie_watch:
-            super().on_event(event)
-        elif event != self._last_event or not self._told:  # the kernel leaves out some of these, or does not
-            self._last_event = event
-            self._told.append(lambda: FolderWatches.on_event(self, event))
-
-    def on_watch_deleted(self, descriptor: int) -> None:
-        self._told.append(lambda: FolderWatches.on_watch_deleted(self, descriptor))
-
-    def on_queue_overflow(self) -> None:
-        self._told.append(lambda: FolderWatches.on_queue_overflow(self))
-
-    # -- by the thread of the test -------------------------------------------------------------------------
-
-    def barrier(self, seconds: float) -> bool:
-        reached = super().barrier(PATIENCE)
-        self._hand_on()
-        return reached
-
-    def take(self) -> Marks:
-        super().barrier(PATIENCE)
-        if self.chance.random() < 0.7:
-            self._hand_on()
-        return super().take()
-
-    def add(self, *args: Any, **options: Any) -> None:
-        for turn in (0, 1):
-            if self.meanwhile is not None:
-                self.meanwhile()
-            if not turn:
-                super().add(*args, **options)
-
-    def _hand_on(self) -> None:
-        told, self._told = self._told, []
-        faults, chance = self.faults, self.chance
-        if self._late and chance.random() < 0.5:
-            told += self._late
-            self._late = []
-            chance.shuffle(told)
-        is_overflown = False
-        for tell in told:
-            dice = chance.random()
-            if dice < faults.lost:
-                self.has_lost = True
-                continue
-            dice -= faults.lost
-            if is_overflown or dice < faults.overflown:
-                is_overflown = True
-                continue
-            dice -= faults.overflown
-            if dice < faults.late:
-                self._late.append(tell)
-                continue
-            tell()
-            if dice - faults.late < faults.doubled:
-                (tell if chance.random() < 0.5 else self._late.append(tell) or (lambda: None))()
-        if is_overflown:
-            FolderWatches.on_queue_overflow(self)
-
-    def calm_down(self) -> None:
-        """Hand on everything, late events included."""
-        assert super().barrier(PATIENCE)
-        self._hand_on()
-        late, self._late = self._late, []
-        self.chance.shuffle(late)
-        for tell in late:
-            tell()
-
-
-class Keeper:
-    """Watches an engine's store; looks when a step of the sequence says so."""
-
-    is_running = True
-
-    def __init__(self, engine: Engine, faults: Faults, chance: random.Random) -> None:
-        self.engine = engine
-        self.faults = faults
-        self.chance = chance
-        self.watches: Watches | None = None
-        self.young: set[str] = set()
-        engine.watcher = self
-
-    def begin(self) -> None:
-        """As a watcher does."""
-        self.end()
-        self.watches = self.engine.watches = Watches(self.faults, self.chance)
-        self.engine.taking.watch_all()
-        self.engine.check()
-
-    def end(self) -> None:
-        if self.watches is not None:
-            self.engine.watches = None
-            self.watches.close()
-            self.watches = None
-
-    def keeps_in_step(self) -> bool:
-        return self.watches is not None
-
-    def has_told_all(self) -> bool:
-        return self.watches is not None and self.watches.barrier(PATIENCE)
-
-    def look_later(self, folders: Iterable[str], size: int) -> None:
-        self.young.update(folders)
-
-    def begun_anew(self) -> None:
-        return None
-
-    def status(self) -> dict[str, Any]:
-        return {}
-
-
-class Sequence_:
+class Sequence:
     """One run of a sequence.
 
     Args:
@@ -425,11 +291,13 @@ class Sequence_:
     def _quiet(self) -> None:
         """All events have arrived, and all marks been looked at."""
         self.log.append("-- quiet")
+        for keeper in self.keepers:
+            if keeper.watches is not None:
+                keeper.watches.meanwhile = None
         watching = [keeper for keeper in self.keepers if keeper.watches is not None]
         # Each of those that watch has to see everything, whoever else does.
         for keeper in self.chance.sample(watching, self.chance.randint(min(1, len(watching)), len(watching))):
             assert keeper.watches is not None
-            keeper.watches.meanwhile = None
             keeper.watches.calm_down()
             self.needs_check |= keeper.watches.has_lost
             keeper.watches.has_lost = False
@@ -443,6 +311,8 @@ class Sequence_:
     def _agrees(self) -> None:
         engine = self.keepers[0].engine
         assert shown(engine) == scan(str(self.root), [str(f) for f in self.follow])
+        own = [row.uuid for row in rows(engine).values() if row.uuid is not None]
+        assert len(set(own)) == len(own)
         self.follower.catch_up()
         assert self.follower.states == states(engine)
 
@@ -470,8 +340,7 @@ class Sequence_:
                 keeper.watches.calm_down()
                 keeper.engine.take_marks()
         engine = self.keepers[0].engine
-        left = {path: os.stat(self.root / path) for path in find_dirty(engine.store, engine.catalog)}
-        assert not left, (left, [k.young for k in self.keepers], time.time())
+        assert find_dirty(engine.store, engine.catalog) == set()
         self._agrees()
 
 
@@ -486,9 +355,9 @@ def steps_of(seed: int) -> list[int]:
     return list(range(Setting.of(seed).before + STEPS))
 
 
-def attempt(folder: Path, seed: int, steps: Sequence[int]) -> tuple[BaseException | None, list[str]]:
+def attempt(folder: Path, seed: int, steps: list[int]) -> tuple[BaseException | None, list[str]]:
     """Run a sequence, or a part of it; returns what it failed with, and what it did."""
-    sequence = Sequence_(folder, seed)
+    sequence = Sequence(folder, seed)
     try:
         sequence.run(steps)
     except Exception as error:
@@ -537,3 +406,13 @@ def run(folder: Path, seeds: Iterable[int]) -> None:
 def test_random_operations_on_a_watched_folder(tmp_path: Path, chunk: int) -> None:
     size = SEQUENCES // CHUNKS
     run(tmp_path, range(chunk * size, chunk * size + size))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("part", range(8))
+def test_many_random_operations_on_a_watched_folder(tmp_path: Path, part: int) -> None:
+    count = int(os.environ.get(SOAK_VARIABLE, "20000")) // 8
+    first = random.SystemRandom().randrange(1 << 40)
+    print(f"part {part} begins with seed {first}")
+    run(tmp_path, range(first, first + count))

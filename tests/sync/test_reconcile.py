@@ -389,6 +389,24 @@ TWO = {"a": folder(1), "a/x": file("same", 2), "a/y": file("same", 3), "b": fold
             id="inner folder, with something new in it",
         ),
         pytest.param(
+            {"a": folder(1), "a/x": file("1", 2)},
+            {"b": folder(1), "b/x": file("2", 3), "u": file("1", 2)},
+            {"b": "a", "u": "a/x"}, {"b": "a", "u": "a/x"}, ["b/x"], [],
+            id="out of a folder that moved, and something new in its place",
+        ),
+        pytest.param(
+            {"a": folder(1), "a/x": file("1", 2), "y": file("2", 3)},
+            {"b": folder(1), "b/x": file("2", 3), "u": file("1", 2)},
+            {"u": "a/x", "b/x": "y", "b": "a"}, {"b": "a", "u": "a/x", "b/x": "y"}, [], [],
+            id="out of a folder that moved, and something known in its place",
+        ),
+        pytest.param(
+            {"a": folder(1), "a/x": file("1", 2), "y": file("2", 3)},
+            {"b": folder(1), "b/x": file("2", 3)},
+            {"b/x": "y", "b": "a"}, {"b": "a", "b/x": "y"}, [], ["a/x"],
+            id="into a folder that moved, onto what that held",
+        ),
+        pytest.param(
             {"x": file("1", 1)}, {"x": file("1", 1), "y": file("1", 2)}, {"y": "x"}, {}, ["y"], [],
             id="the old path is there again",
         ),
@@ -424,6 +442,14 @@ def test_known_moves(
     assert sorted(plan.removed) == sorted(removed)
     assert {*plan.kept, *plan.moved.values(), *plan.removed} == set(known)
     assert {*plan.kept, *plan.moved, *plan.added} == set(seen)
+
+
+def test_many_known_moves_take_no_time_to_speak_of() -> None:
+    known = {f"{n}": file("same", n + 1) for n in range(50_000)}
+    plan = reconcile(
+        known, {f"to-{path}": state for path, state in known.items()}, moves={f"to-{p}": p for p in known}
+    )
+    assert plan.moved == {f"to-{path}": path for path in known}
 
 
 @given(known=trees(), data=st.data())

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,15 +21,16 @@ import pytest
 from skillfs import SkillFileSystem
 from skillfs.core.digest import xxh3
 from skillfs.core.ignore import IgnoreRules
-from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError, UnreadableError
 from skillfs.stores.base import Listed
-from skillfs.stores.local import LocalFolder
+from skillfs.stores.local import LocalFolder, LocalStore
 from skillfs.sync import watchable, watcher
 from skillfs.sync.engine import Engine
 from skillfs.sync.inotify import FolderWatches
 from skillfs.sync.watcher import Watcher, watch
 from tests.conftest import skill_md, write
-from tests.sync.harness import Follower, make_engine, rows, uuids
+from tests.privileges import bound_by_permissions
+from tests.sync.harness import Follower, make_engine, problems, rows, uuids
 from tests.sync.watching import in_step, kept_in_step, reaches, short_queue, stays, wait_until
 
 FILES = {
@@ -56,12 +58,15 @@ def threads() -> list[str]:
     return sorted(t.name for t in threading.enumerate() if t.name.startswith("skillfs-"))
 
 
-def open_files() -> list[str]:
-    found = []
+def open_files() -> Counter[str]:
+    """How many files of those kinds are open that watching needs; others come and go with the garbage."""
+    found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return sorted(found)
+            kind = os.readlink(f"/proc/self/fd/{name}").partition(":[")[0]
+            if kind == "pipe" or "inotify" in kind or "barrier" in kind:
+                found[kind] += 1
+    return found
 
 
 def kill(thread: threading.Thread) -> None:
@@ -395,7 +400,8 @@ def test_a_look_that_always_fails_is_tried_less_and_less(
     assert told(caplog, "an error (RuntimeError)") == 1
 
 
-def test_the_thread_is_ended_by_force(engine: Engine, store: Path) -> None:
+def test_the_thread_is_ended_by_force(engine: Engine, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "HEARTBEAT", 0.1)
     with kept_in_step(engine) as watching:
         for number in range(5):
             thread = watching._thread
@@ -406,6 +412,28 @@ def test_the_thread_is_ended_by_force(engine: Engine, store: Path) -> None:
             reaches(watching, "watching")
         assert watching.is_running
     assert threads() == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_thread_dies_of_what_it_does_about_a_failure(
+    engine: Engine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit
+
+    with kept_in_step(engine) as watching:
+        thread = watching._thread
+        assert thread is not None
+        with monkeypatch.context() as broken:
+            broken.setattr(Watcher, "_has_failed", fail)
+            broken.setattr(Engine, "take_marks", fail)
+            (store / "pdf/refs/x.md").write_text("edited")
+            thread.join(30)
+        assert not thread.is_alive()
+        reaches(watching, "watching")
+        in_step(engine, store)
+        (store / "pdf/refs/x.md").write_text("edited again")
+        in_step(engine, store)
 
 
 def test_a_kernel_that_tells_nothing(engine: Engine, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,6 +541,48 @@ def test_the_root_is_replaced_by_another_folder(
         in_step(engine, store)
         write(store.with_name("old"), {"d/SKILL.md": "d"})
         in_step(engine, store)
+
+
+def test_the_root_may_not_be_read_for_a_while(store: Path) -> None:
+    engine = make_engine(store)
+    with bound_by_permissions():  # so are the threads that begin meanwhile
+        engine.sync()
+        before = uuids(engine)
+        with kept_in_step(engine):
+            try:
+                store.chmod(0)
+                wait_until(lambda: [p for p in problems(engine) if p[1] == "unreadable"])
+                engine.sync()
+                assert uuids(engine) == before
+            finally:
+                store.chmod(0o755)
+            in_step(engine, store)
+            assert uuids(engine) == before
+            (store / "pdf/refs/x.md").write_text("edited")
+            in_step(engine, store)
+
+
+def test_the_root_is_replaced_by_one_that_may_not_be_read(store: Path) -> None:
+    engine = make_engine(store)
+    with bound_by_permissions():
+        engine.sync()
+        before = uuids(engine)
+        assert isinstance(engine.store, LocalStore)
+        with kept_in_step(engine) as watching:
+            store.rename(store.with_name("old"))
+            store.mkdir(0)
+            reaches(watching, "unavailable")
+            for _ in range(5):
+                with pytest.raises(UnreadableError):
+                    engine.sync()
+            assert uuids(engine) == before
+            assert engine.store._retired == []  # they are in use
+            store.rmdir()
+            store.with_name("old").rename(store)
+            reaches(watching, "watching")
+            (store / "pdf/refs/x.md").write_text("edited")
+            in_step(engine, store)
+            assert uuids(engine) == before
 
 
 def test_a_listing_notices_a_replaced_root_at_once(store: Path) -> None:
@@ -935,15 +1005,15 @@ def test_sync_while_watching_begins(store: Path, monkeypatch: pytest.MonkeyPatch
     try:
         assert there.wait(60)
         assert hold.watcher.state == "starting"
+        # Somebody who has been told all by watches that broke since looks at what the new ones know.
+        (store / "lib/a/SKILL.md").write_text("told by others")
+        assert engine.take_marks()
+        in_index(engine, store, "lib/a/SKILL.md")
         for number in range(20):
             (store / "pdf/refs/x.md").write_text(str(number))
             write(store, {f"s{number}/SKILL.md": "s"})
             engine.sync()
             in_index(engine, store, "pdf/refs/x.md", f"s{number}/SKILL.md")
-        # Somebody who has been told all by watches that broke meanwhile looks at what new ones know.
-        (store / "pdf/refs/x.md").write_text("told by others")
-        assert engine.take_marks()
-        in_index(engine, store, "pdf/refs/x.md")
         gate.set()
         reaches(hold.watcher, "watching")
         in_step(engine, store)
@@ -986,6 +1056,7 @@ def test_nothing_is_left_when_it_is_let_go(engine: Engine, store: Path) -> None:
         (store / "pdf/refs/x.md").write_text("edited")
         engine.sync()
         assert threads() == ["skillfs-events", "skillfs-watch"]
+        assert open_files() != files
         hold.release()
         assert threads() == []
         assert open_files() == files
