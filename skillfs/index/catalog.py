@@ -443,19 +443,20 @@ class Catalog:
         connection = self.database.connection()
         return iter(connection.execute("SELECT parent, name, signature, target FROM entry WHERE kind = 2"))
 
-    def folder_places(self) -> list[tuple[str, Place, bytes]]:
-        """Path, place and signature of every folder, those above first."""
+    def folder_places(self) -> Iterator[tuple[str, Place, bytes]]:
+        """Path, place and signature of every folder, in no order."""
         rows = list(self.folders())
         paths = paths_of({key: (parent, name) for key, parent, name, *_ in rows})
-        found: dict[int, Place] = {0: Place(0, "")}
-        result = []
-        for key, parent, name, _, signature, target in sorted(rows, key=lambda row: paths[row[0]].split("/")):
-            if target is not None:
-                found[key] = decode_place(target)
-            else:
-                found[key] = found[parent].child(name) if key != ROOT else Place(0, "")
-            result.append((paths[key], found[key], signature))
-        return result
+        linked = {key: decode_place(target) for key, _, _, _, _, target in rows if target is not None}
+        if not linked:
+            for key, _, _, _, signature, _ in rows:
+                yield paths[key], Place(0, paths[key]), signature
+            return
+        places = {ROOT: Place(0, ""), **linked}
+        for key, parent, name, _, signature, _ in sorted(rows, key=lambda row: paths[row[0]].split("/")):
+            if key not in places:
+                places[key] = places[parent].child(name)
+            yield paths[key], places[key], signature
 
     def linked_files(self) -> list[tuple[str, Place]]:
         """Files that lie elsewhere than their path says: the folder that shows them, and their place."""
