@@ -3,6 +3,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,9 @@ from skillfs.sync import learned as learned_module
 from skillfs.sync import taking as taking_module
 from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
+from skillfs.sync.marks import Marks
 from tests.conftest import skill_md, write
+from tests.sync.faulty import Faults, Keeper
 from tests.sync.harness import (
     NAMESPACE,
     Follower,
@@ -762,6 +765,57 @@ def test_another_device_is_left_out(engine: Engine, root: Path, tmp_path: Path) 
     assert problems(engine) == []
 
 
+# -- what watches have marked ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keeper(engine: Engine) -> Iterator[Keeper]:
+    """Watches the folders, and looks only when it is told to."""
+    made = Keeper(engine, Faults(), random.Random(0))
+    made.begin()
+    yield made
+    made.end()
+
+
+def look(keeper: Keeper) -> None:
+    assert keeper.watches is not None
+    assert keeper.watches.barrier(10)
+    keeper.engine.take_marks()
+
+
+@pytest.mark.parametrize("known", ["pdf/refs/y.md", "pdf/refs"])
+def test_what_is_moved_to_a_known_path_is_what_lay_there(
+    engine: Engine, root: Path, keeper: Keeper, known: str
+) -> None:
+    """An editor that writes for a while beside what it saves, and then moves that to its place."""
+    before = uuids(engine)
+    is_folder = (root / known).is_dir()
+    write(root, {"pdf/beside/x.md" if is_folder else "pdf/beside": "saved\n"})
+    look(keeper)
+    if is_folder:
+        shutil.rmtree(root / known)
+    (root / "pdf/beside").replace(root / known)
+    look(keeper)
+    check(engine, root)
+    after = uuids(engine)
+    assert after == {path: before[path] for path in after}
+
+
+def test_new_folders_are_looked_at_again_when_they_are_old_enough(
+    engine: Engine, root: Path, keeper: Keeper
+) -> None:
+    (root / "pdf/new/inner").mkdir(parents=True)
+    look(keeper)
+    write(root, {"lib/notes.md": "in no skill\n"})
+    engine.written(["lib/notes.md"])  # which has nobody look again
+    look(keeper)
+    time.sleep(0.03)
+    assert keeper.watches is not None
+    keeper.watches.mark(Marks(folders=keeper.young))
+    look(keeper)
+    assert find_dirty(engine.store, engine.catalog) == set()
+
+
 # -- a store that moves while it is looked at --------------------------------------------------------------
 
 
@@ -801,14 +855,11 @@ def while_listed(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[]
 def test_folder_vanishes_after_the_one_above_was_listed(
     engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = uuids(engine)
     write(root, {"pdf/new.md": "", "pdf/refs/new.md": ""})
     while_listed(monkeypatch, "refs", lambda: (root / "pdf/refs").rename(root / "elsewhere"))
     engine.sync()
     check(engine, root)
-    write(root, {"elsewhere/SKILL.md": ""})
-    synced(engine, root)
-    assert uuid_at(engine, "elsewhere/x.md") not in (None, before["pdf/refs/x.md"])
+    check_like_new(engine, root)
 
 
 @pytest.mark.parametrize("becomes", ["nothing", "a file", "a link"])
@@ -829,7 +880,7 @@ def test_folder_that_was_listed_is_another_when_the_one_above_is(
     shutil.rmtree(root / "pdf/refs")
     while_listed(monkeypatch, "sub", change)
     # The second is gone, so that the folder above is listed after the first.
-    engine.written(["pdf/docs/new.md", "pdf/refs/x.md"])
+    engine.taking.take({"pdf/docs", "pdf/refs"}, engine.store, sure=True)
     check(engine, root)
     synced(engine, root)
 

@@ -7,6 +7,7 @@ left out, and the rest is printed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -22,7 +23,7 @@ from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from skillfs.sync.marks import Marks
 from tests.conftest import write
-from tests.sync.faulty import Faults, Keeper
+from tests.sync.faulty import Faults, Keeper, interrupted
 from tests.sync.harness import Follower, check, make_engine, problems, rows, shown, states
 from tests.sync.model import visible
 from tests.sync.naive import scan
@@ -230,11 +231,9 @@ class Sequence:
         known = [path for path, row in rows(engine).items() if row.kind < 2]
         path = self.chance.choice([*known, "a/b/nothing"])
         self.log.append(f"-- {kind} {path} {self.keepers.index(keeper)}")
-        if self.setting.meanwhile and keeper.watches is not None and self.chance.random() < 0.5:
-            keeper.watches.meanwhile = self._meanwhile(
-                self.chance.randrange(1, 8), self.chance.randrange(1, 4)
-            )
-        try:
+        with contextlib.ExitStack() as stack:
+            if self.setting.meanwhile and kind != "quiet" and self.chance.random() < 0.6:
+                stack.enter_context(interrupted(self._meanwhile(keeper)))
             if kind == "take":
                 engine.take_marks(links=self.chance.random() < 0.5)
             elif kind == "sync":
@@ -255,20 +254,26 @@ class Sequence:
                 keeper.end()
             else:
                 self._quiet()
-        finally:
-            if keeper.watches is not None:
-                keeper.watches.meanwhile = None
 
-    def _meanwhile(self, first: int, count: int) -> Callable[[], None]:
-        """Something to call between the listings of folders: now and then it does something to the store."""
-        calls = 0
+    def _meanwhile(self, looking: Keeper) -> Callable[[], None]:
+        """Something to call in the midst of a look: some of the times it does something."""
+        others = [keeper for keeper in self.keepers if keeper is not looking]
+        pause = self.chance.expovariate(0.2)
 
         def meanwhile() -> None:
-            nonlocal calls
-            calls += 1
-            if first <= calls < first + count:
+            nonlocal pause
+            pause -= 1
+            if pause > 0:
+                return
+            pause = self.chance.choice((0.0, self.chance.expovariate(0.1), 1000.0))
+            # In one thread a second writer would wait for the first for ever.
+            if others and self.chance.random() < 0.4 and not is_writing(looking.engine):
+                self.log.append("   look of the other, meanwhile")
+                self.chance.choice((others[0].engine.take_marks, others[0].engine.check))()
+            else:
+                count = len(self.log)
                 self._operate()
-                self.log[-1:] = [f"{line} (meanwhile)" for line in self.log[-1:]]
+                self.log[count:] = [f"   {line}, meanwhile" for line in self.log[count:]]
 
         return meanwhile
 
@@ -291,9 +296,6 @@ class Sequence:
     def _quiet(self) -> None:
         """All events have arrived, and all marks been looked at."""
         self.log.append("-- quiet")
-        for keeper in self.keepers:
-            if keeper.watches is not None:
-                keeper.watches.meanwhile = None
         watching = [keeper for keeper in self.keepers if keeper.watches is not None]
         # Each of those that watch has to see everything, whoever else does.
         for keeper in self.chance.sample(watching, self.chance.randint(min(1, len(watching)), len(watching))):
@@ -342,6 +344,10 @@ class Sequence:
         engine = self.keepers[0].engine
         assert find_dirty(engine.store, engine.catalog) == set()
         self._agrees()
+
+
+def is_writing(engine: Engine) -> bool:
+    return engine.database.connection().in_transaction
 
 
 def changes(engine: Engine, since: int) -> list[tuple[str, str]]:
