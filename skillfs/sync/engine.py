@@ -58,6 +58,9 @@ class Keeper(Protocol):
     def keeps_in_step(self) -> bool:
         """Whether what is listed is as young as watching makes it."""
 
+    def polls_within(self, seconds: float) -> bool:
+        """Whether the store is looked at by itself at least as often; less often while it fails."""
+
     def has_told_all(self) -> bool:
         """Wait until all that happened before this call has left its marks; False where nothing watches."""
 
@@ -164,10 +167,10 @@ class Engine:
         if self._is_fresh(path, max_age, asked):
             return
         if self.store.remote:
-            if max_age > 0:
-                self._check_in_background(path)
-            else:
+            if max_age == 0:
                 self.sync(path)
+            elif self.watcher is None or not self.watcher.polls_within(max_age):
+                self._check_in_background(path)
             return
         with self._lock:
             # Of many that wait here only the first has to look.

@@ -217,6 +217,10 @@ class Watcher:
             return False
         return self._watching() is not None
 
+    def polls_within(self, seconds: float) -> bool:
+        """Whether the store is looked at by itself at least as often; less often while it fails."""
+        return self.is_running and self.state == "polling" and self._interval <= seconds
+
     def has_told_all(self) -> bool:
         """Wait until all that happened before this call has left its marks; False where nothing watches."""
         watches = self._watching()
@@ -304,6 +308,8 @@ class Watcher:
         self.state, self.reason = state, reason
         if reason is None:
             _log.info("the store is watched: %d folders", self.watched)
+        elif state == "polling" and not isinstance(self._engine.store, LocalStore):
+            _log.info("the store is looked at now and then: %s", reason)
         elif state == "polling":
             self._tell(f"the store is not watched but looked at now and then: {reason}")
         else:

@@ -209,6 +209,23 @@ def test_a_store_is_not_listed_again_at_the_beginning(seeded: Bucket) -> None:
     assert requests == []
 
 
+def test_a_listing_by_a_caller_asks_no_store_that_is_polled(
+    seeded: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = opened(seeded, watch=True, max_age=60)
+    wait_until(lambda: fs.status()["watch"] == "polling")
+    asked: list[str] = []
+    monkeypatch.setattr(fs._engine, "_check_in_background", asked.append)
+    fs._engine._checked = {}  # as after a minute
+    assert len(fs.skills()) == 2
+    assert asked == []
+    rare = opened(seeded, max_age=5, index=":memory:")
+    monkeypatch.setattr(rare._engine, "_check_in_background", asked.append)
+    rare._engine._checked = {}
+    assert len(rare.skills()) == 2
+    assert asked == [""]
+
+
 def test_what_is_old_is_listed_at_the_beginning(seeded: Bucket) -> None:
     fs = opened(seeded, max_age=3600)
     seeded.put("p/a/new.md", "new\n")
