@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ KILLS, PARTS = 50, 4
 LONGEST = 0.25
 """Seconds: a watcher of these stores has opened, begun and taken in a few things by then."""
 
-PACES = (0.001, 0.01, 0.1)
+PACES = (0.01, 0.1)
+HARD_PACES = (0.001, 0.01, 0.1)
 """Seconds between two changes, at most."""
 
 INDEX = {f"index.sqlite{one}{two}" for one in ("", ".identity") for two in ("", "-wal", "-shm")}
@@ -44,9 +47,10 @@ class Nursery:
 
     def __init__(self, errors: Path) -> None:
         self.errors = errors
+        self._state = shared(errors.with_name("state"), make=True)
         with errors.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "tests.test_killed"],
+                [sys.executable, "-W", "error", "-m", "tests.test_killed", errors.with_name("state")],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
 
@@ -58,7 +62,13 @@ class Nursery:
         return json.loads(self._process.stdout.readline())
 
     def start(self, store: Path, index: Path) -> int:
+        self._state[0] = 0
         return int(self._ask(str(store), str(index)))
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the child has come so far that it watches."""
+        return bool(self._state[0])
 
     def kill(self, child: int) -> None:
         os.kill(child, signal.SIGKILL)
@@ -71,11 +81,19 @@ class Nursery:
         self._process.communicate(timeout=30)
 
 
-def raise_children() -> None:
+def shared(path: Path, *, make: bool = False) -> mmap.mmap:
+    """One byte that several processes see."""
+    if make:
+        path.write_bytes(b"\0")
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 1)
+
+
+def raise_children(state: Path) -> None:
     """What runs in the nursery."""
     import skillfs.sync.inotify  # noqa: F401  # so that no child has to
 
-    child = 0
+    child, is_watching = 0, shared(state)
     for line in sys.stdin:
         if words := json.loads(line):
             child = os.fork()
@@ -85,7 +103,8 @@ def raise_children() -> None:
                 fs = SkillFileSystem(store, index=index, store_id=str(NAMESPACE), watch=True)
                 feed = fs.watch()
                 while True:
-                    feed.get()
+                    is_watching[0] = feed.status()["watch"] == "watching"
+                    feed.get(timeout=None if is_watching[0] else 0.005)
             print(child, flush=True)
         else:
             _, status = os.waitpid(child, 0)
@@ -120,8 +139,13 @@ class Churn:
         self._made += 1
         return f"{self._made}"
 
-    def step(self) -> None:
-        kind = self.random.randrange(7)
+    def step(self, move: bool = True) -> None:
+        """Change something.
+
+        Args:
+            move: Whether it may be a move of what is to stay itself.
+        """
+        kind = self.random.choice((0, 1, 2, 3, 4, 5, 6) if move else (0, 1, 2, 5, 6))
         if kind == 0:
             path = self.random.choice(self._edited)
             (self.root / path).write_text(self._new() * self.random.randrange(1, 50))
@@ -154,25 +178,29 @@ class Churn:
 class Store:
     """A store under churn, and what is known of its index from one opening to the next."""
 
-    def __init__(self, folder: Path, nursery: Nursery, seed: int) -> None:
+    def __init__(self, folder: Path, nursery: Nursery, seed: int, paces: Sequence[float]) -> None:
         self.root = folder / "store"
         self.root.mkdir(parents=True)
         self.index = folder / "index" / "index.sqlite"
         self.churn = Churn(self.root, seed)
         self.random = random.Random(-seed)
         self.nursery = nursery
+        self.paces = paces
         self.ids: dict[str, bytes] = {}
         self.follower: Follower | None = None
 
     def kill_a_watcher(self, longest: float) -> None:
+        for _ in range(self.random.randrange(4)):
+            self.churn.step()
         child = self.nursery.start(self.root, self.index)
         # At any moment, or right after one of the two files has begun to be written.
         written = self.random.choice((None, self.index, self.index.with_name("index.sqlite.identity")))
         before = size_of(written)
         until = time.monotonic() + self.random.uniform(0, longest)
-        pace = self.random.choice(PACES)
+        pace = self.random.choice(self.paces)
         while (now := time.monotonic()) < until:
-            self.churn.step()
+            # What is moved while a process looks that has no watches yet may be seen in two places, or none.
+            self.churn.step(move=self.nursery.is_watching)
             pause = min(until, now + self.random.uniform(0, pace))
             while time.monotonic() < pause:
                 if written is not None and size_of(written) != before:
@@ -224,10 +252,16 @@ class Store:
             path.unlink()
         self.ids, self.follower = {}, None
 
-    def files_are_sound(self) -> None:
+    def find_sound(self) -> None:
+        """Let SQLite look at both files; then do without the one that can be made anew."""
         for name in ("index.sqlite", "index.sqlite.identity"):
             with contextlib.closing(sqlite3.connect(self.index.with_name(name))) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        for path in self.index.parent.iterdir():
+            if path.name.removeprefix(self.index.name) in ("", "-wal", "-shm"):
+                path.unlink()
+        self.follower = None
+        self.find_whole(watch=False)
 
 
 def size_of(path: Path | None) -> tuple[int, int]:
@@ -246,9 +280,9 @@ def is_in_step(engine: Engine, root: Path) -> bool:
         return False
 
 
-def kill(folder: Path, seed: int, times: int) -> None:
+def kill(folder: Path, seed: int, times: int, paces: Sequence[float]) -> None:
     with Nursery(folder / "errors") as nursery:
-        kept, new = Store(folder / "kept", nursery, seed), Store(folder / "new", nursery, seed)
+        kept, new = (Store(folder / name, nursery, seed, paces) for name in ("kept", "new"))
         kept.find_whole(watch=False)
         new.find_whole(watch=False)
         for number in range(times):
@@ -261,8 +295,8 @@ def kill(folder: Path, seed: int, times: int) -> None:
                     kept.kill_a_watcher(LONGEST)
                     kept.find_whole(watch=number % 4 == 0)
                 if number % 10 == 9:
-                    kept.files_are_sound()
-                    new.files_are_sound()
+                    kept.find_sound()
+                    new.find_sound()
             except BaseException:
                 print(f"seed {seed}, kill {number}")
                 raise
@@ -271,7 +305,7 @@ def kill(folder: Path, seed: int, times: int) -> None:
 
 @pytest.mark.parametrize("seed", range(PARTS))
 def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
-    kill(tmp_path, seed, KILLS)
+    kill(tmp_path, seed, KILLS, PACES)
 
 
 @pytest.mark.soak
@@ -280,9 +314,9 @@ def test_killed_five_thousand_times(tmp_path: Path) -> None:
     start = random.SystemRandom().randrange(1 << 40)
     for part in range(50):
         (tmp_path / str(part)).mkdir()
-        kill(tmp_path / str(part), start + part, 100)
+        kill(tmp_path / str(part), start + part, 100, HARD_PACES)
         shutil.rmtree(tmp_path / str(part))
 
 
 if __name__ == "__main__":
-    raise_children()
+    raise_children(Path(sys.argv[1]))

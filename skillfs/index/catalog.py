@@ -468,6 +468,12 @@ class Catalog:
         """Whether there is any link that is no file or folder of a followed folder."""
         return self.read("SELECT 1 FROM entry WHERE kind=3 LIMIT 1") != []
 
+    def link_faults(self) -> dict[tuple[int, str], str]:
+        """Problem codes of links that lead to nothing in the store, by the key of the folder and the name."""
+        codes = "'link-dangling', 'link-escapes', 'link-loop'"
+        rows = self.read(f"SELECT folder, name, code FROM problem WHERE code IN ({codes})")
+        return {(folder, name): code for folder, name, code in rows}
+
     def links(self) -> list[tuple[int, int, str, Visibility, str | None]]:
         """Key, parent, name, visibility and target of every link."""
         return self.read("SELECT key, parent, name, visible, target FROM entry WHERE kind = 3")

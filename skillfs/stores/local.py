@@ -57,6 +57,11 @@ _COARSE_GRANULE_NS = 2_000_000_000
 _SLOW_WRITE_NS = 40
 """Nanoseconds that a byte may take to be written: 25 MB/s."""
 
+NOT_MOUNTED = (
+    "the store's root folder is empty, and what was mounted there is not any more; it counts as away, not as "
+    "empty: mount it again, or put a file into it if it is meant to be empty"
+)
+
 MOST_HASHED = 8 << 30
 """Bytes up to which a file is read when the store is scanned; a sparse file can claim to have any number."""
 
@@ -213,16 +218,24 @@ class LocalStore(LocalWriting):
             return
         for fd, (path, known), now in zip(self._fds, self._roots, found, strict=True):
             if now != known and is_bare(path, fd):
-                raise StoreUnavailableError(
-                    "the store's root folder is empty, and what was mounted there is not any more; it counts "
-                    "as away, not as empty: mount it again"
-                )
+                raise StoreUnavailableError(NOT_MOUNTED)
         # Another thread may be reading through the old handles, and a closed number may become any other
         # file's.
         before = self._fds
         self._open_roots()
         self._retired.extend(before)
         self.reopened += 1
+
+    def is_bare(self, signature: bytes) -> bool:
+        """Whether the root is empty, and lies on another device than when it had a signature.
+
+        Then it is what something was mounted on, in all likelihood.
+        """
+        (_, (device, _)) = self._roots[0]
+        if int.from_bytes(signature[:8], "little") == device:
+            return False
+        with self.folder(Place(0, "")) as folder:
+            return not any(folder.entries())
 
     def is_rooted(self) -> bool:
         """See `Store.is_rooted`: one `stat` for each root, 1.5 µs."""

@@ -396,6 +396,7 @@ class Engine:
         if not self.taking.is_built():
             self.taking.build(self.store.look() if path else look, on_progress)
             return 0.0
+        self.taking.require_mounted()
         started = time.monotonic()
         dirty = find_dirty(look, self.catalog, self.taking.scope(path))
         duration = time.monotonic() - started
@@ -441,6 +442,7 @@ class Engine:
         if not self.taking.is_built():
             self.taking.build(self.store, None)
             return 0.0
+        self.taking.require_mounted()
         return look_at_marks(
             self.taking, marks, self._look_later, links=links, everywhere=everywhere, seconds=seconds
         )

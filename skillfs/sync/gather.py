@@ -76,6 +76,7 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
     # One place may be shown at several paths: by links into a followed folder, or as a linked SKILL.md.
     listed_at: defaultdict[Place, list[str]] = defaultdict(list)
     closed = _closed_folders(catalog)
+    faults = catalog.link_faults()
     folders[scope.place.root].append((scope.place.path, scope.signature))
     listed_at[scope.place].append(scope.path)
     for node in catalog.subtree(scope.key):
@@ -84,7 +85,7 @@ def _find_dirty_below(store: Store, catalog: Catalog, scope: Row) -> set[str]:
         above, place_above = places[node.parent]
         place = place_above.child(node.name)
         if node.kind == RowKind.LINK:
-            if link_differs(store, place, node.target):
+            if link_differs(store, place, node.target, faults.get((node.parent, node.name))):
                 dirty.add(above)
             continue
         if node.target is not None:
@@ -159,8 +160,10 @@ def _find_dirty_everywhere(store: Store, catalog: Catalog) -> set[str]:
         state = store.state(resolved)
         if state is None or state.signature != signature:
             dirty.add(above)
-    for _, parent, name, _, target in catalog.links():
-        if link_differs(store, Place(0, paths[parent]).child(name), target):
+    links = catalog.links()
+    faults = catalog.link_faults() if links else {}
+    for _, parent, name, _, target in links:
+        if link_differs(store, Place(0, paths[parent]).child(name), target, faults.get((parent, name))):
             dirty.add(paths[parent])
     return dirty
 
@@ -198,11 +201,22 @@ def _stays_closed(
         return not is_gone(error) and error.errno != errno.EXDEV
 
 
-def link_differs(store: Store, place: Place, target: str | None) -> bool:
-    """Whether a link leads to another path of the store than it did, None being none."""
+def link_differs(store: Store, place: Place, target: str | None, fault: str | None) -> bool:
+    """Whether a link leads elsewhere than it did.
+
+    Args:
+        store: The store.
+        place: Where the link lies.
+        target: The path of the store that it led to; None where to none.
+        fault: Problem code that says why to none.
+    """
     resolved = store.resolve(place)
-    now = resolved.path if isinstance(resolved, Place) and resolved.root == 0 else None
-    return now != target
+    if isinstance(resolved, str):
+        return target is not None or resolved != fault
+    if resolved.root == 0:
+        return resolved.path != target
+    # Into a followed folder, from which it led on in a circle, or where there was nothing.
+    return target is not None or fault != "link-loop"
 
 
 def gather(store: Store, catalog: Catalog, scanner: Scanner, dirty: Iterable[str]) -> Gathered:

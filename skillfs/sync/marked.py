@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skillfs.index.rows import RowKind, encode_place
@@ -139,13 +139,14 @@ class _Look:
         rows += self._catalog.read(
             "SELECT parent, name, kind, target FROM entry WHERE target IS NOT NULL AND kind!=3"
         )
+        faults = self._catalog.link_faults() if rows else {}
         for parent, name, kind, target in rows:
             above = self._catalog.by_key(parent)
             if above is None or above.path in dirty:
                 continue
             place = above.place.child(name)
             if kind == RowKind.LINK:
-                differs = link_differs(self._store, place, target)
+                differs = link_differs(self._store, place, target, faults.get((parent, name)))
             else:
                 resolved = self._store.resolve(place)
                 differs = isinstance(resolved, str) or encode_place(resolved) != target
@@ -173,6 +174,7 @@ class _Look:
             scanner = taking.scanner(self._store)
             gathered = gather(self._store, self._catalog, scanner, dirty)
         if _is_same(gathered):
+            taking.taken_in(gathered)
             self._tell_young(gathered)  # what this process wrote itself was taken in without that
             return True
         with taking.database.write() as connection:
@@ -182,9 +184,9 @@ class _Look:
                 gathered = gather(self._store, self._catalog, scanner, dirty)
             if not sure and watches is not None and self._is_split(scanner, gathered, watches):
                 return False
-            moves = _confirmed(self._marks.moves, gathered, self._store)
+            moves = _confirmed(self._marks, gathered, self._store)
             taking.commit(connection, self._store, scanner, gathered, moves)
-        taking.unwatch(gathered)
+        taking.taken_in(gathered)
         self._tell_young(gathered)
         return True
 
@@ -239,14 +241,19 @@ def _stays(path: str, gathered: Gathered) -> bool:
     return (seen.kind <= RowKind.SKILL) == (known.node.kind <= RowKind.SKILL)
 
 
-def _confirmed(moves: Mapping[str, str], gathered: Gathered, store: Store) -> dict[str, str]:
-    """The moves of which the thing at the new path is the one that was at the old."""
-    found = {}
-    for new, old in moves.items():
-        seen, known = gathered.seen.get(new), gathered.known.get(old)
-        if seen is None or known is None or _stays(new, gathered):
+def _confirmed(marks: Marks, gathered: Gathered, store: Store) -> dict[str, str]:
+    """The moves of which the thing at the new path is one that was known at an old one."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for new, way in marks.ways.items():
+        seen = gathered.seen.get(new)
+        if seen is None or _stays(new, gathered):
             continue
-        inode = store.inode(known.node.signature)
-        if inode and inode == store.inode(seen.state.signature):
-            found[new] = old
+        inode = store.inode(seen.state.signature)
+        for old in way:
+            known = gathered.known.get(old)
+            if inode and old not in taken and known and store.inode(known.node.signature) == inode:
+                found[new] = old
+                taken.add(old)
+                break
     return found

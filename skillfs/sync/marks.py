@@ -12,6 +12,9 @@ __all__ = ["Marks"]
 MOST_PLACES = 50_000
 """How many places are remembered at which something came or went; beyond, all moves are forgotten."""
 
+MOST_STOPS = 16
+"""How many places are remembered that one thing came through."""
+
 
 @dataclass(slots=True)
 class Marks:
@@ -20,9 +23,9 @@ class Marks:
     Attributes:
         folders: Paths of folders to list again.
         trees: Paths of folders below which everything is to be compared.
-        places: What lies where something came or went: the place at which it lay before, or None where that
-            is not known. An event names a folder as it is watched, by its path of the last listing, and so do
-            places, whatever has become of the folders above since.
+        places: How what lies where something came or went got there: the places at which it lay before, the
+            first first, or None where nothing is known of it. An event names a folder as it is watched, by
+            its path of the last listing, and so do places, whatever has become of the folders above since.
         doubt: Why the whole store has to be compared; None where it need not.
         arrivals: Whether something was moved to one of the folders, or may have been to one that is new.
         departures: Whether something was moved away from one of the folders.
@@ -31,7 +34,7 @@ class Marks:
 
     folders: set[str] = field(default_factory=set)
     trees: set[str] = field(default_factory=set)
-    places: dict[str, str | None] = field(default_factory=dict)
+    places: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     doubt: str | None = None
     arrivals: bool = False
     departures: bool = False
@@ -47,9 +50,9 @@ class Marks:
             old: The place where it lay: the path of the folder that is watched, and its name there.
             new: The place where it lies.
         """
-        thing = self.places.get(old, old)
+        way = self.places.get(old, ())
         self.removed(old)
-        self._put(thing, new)
+        self.places[new] = _joined(way, (old,))
 
     def removed(self, place: str) -> None:
         """Remember that what lay at a place is there no more, and nothing that is known came instead."""
@@ -57,37 +60,37 @@ class Marks:
             self.places.clear()
         self.places[place] = None
 
-    def _put(self, thing: str | None, place: str) -> None:
-        if thing == place:
-            self.places.pop(place, None)  # it is back
-        else:
-            self.places[place] = thing
-
     @property
     def moves(self) -> dict[str, str]:
         """New path to old path of what was moved, to be confirmed by what lies there.
 
-        What a folder holds is named only where it did not move along.
+        What a folder holds is named only where it did not move along; what is back is named, too.
         """
-        now = {thing: place for place, thing in self.places.items() if thing is not None}
+        return {new: way[0] for new, way in self.ways.items()}
+
+    @property
+    def ways(self) -> dict[str, tuple[str, ...]]:
+        """New path to the old paths of what was moved, the oldest first.
+
+        Whoever looked last has seen it at any of these: a look is later than the marks which lead to it.
+        """
+        now = {way[0]: place for place, way in self.places.items() if way is not None}
         paths: dict[str, str | None] = {"": ""}
-        moves = {}
-        for thing, place in now.items():
-            above = _path_now(parent_of(place), now, self.places, paths)
-            if above is not None:
-                moves[_join(above, name_of(place))] = thing
-        return moves
+        ways = {}
+        for place, way in self.places.items():
+            above = None if way is None else _path_now(parent_of(place), now, self.places, paths)
+            if way is not None and above is not None:
+                ways[_join(above, name_of(place))] = way
+        return ways
 
     def add(self, later: Marks) -> None:
         """Take in the marks of what happened after these."""
         self.folders |= later.folders
         self.trees |= later.trees
-        things = [
-            (place, None if thing is None else self.places.get(thing, thing))
-            for place, thing in later.places.items()
-        ]
-        for place, thing in things:
-            self._put(thing, place)
+        self.places |= {
+            place: None if way is None else _joined(self.places.get(way[0], ()), way)
+            for place, way in later.places.items()
+        }
         self.doubt = self.doubt or later.doubt
         self.arrivals = self.arrivals or later.arrivals
         self.departures = self.departures or later.departures
@@ -105,6 +108,13 @@ def _is_in(path: str, trees: Iterable[str]) -> bool:
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def _joined(way: tuple[str, ...] | None, further: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The way of something through these places, and then through those; None if nothing is known of it."""
+    if way is None or len(way) >= MOST_STOPS:
+        return way
+    return (*way, *(place for place in further if place not in way))
 
 
 def _path_now(

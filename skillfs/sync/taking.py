@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from skillfs.core.digest import Namespace
 from skillfs.core.ignore import IgnoreRules
 from skillfs.core.model import Place
-from skillfs.errors import InvalidArgumentError, no_handle_left
+from skillfs.errors import InvalidArgumentError, StoreUnavailableError, no_handle_left
 from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
 from skillfs.index.identities import Identities
 from skillfs.index.journal import Journal
 from skillfs.index.rows import Row, RowKind
 from skillfs.stores.base import FolderHandle, StaleFile, Store
-from skillfs.stores.local import LocalFolder
+from skillfs.stores.local import NOT_MOUNTED, LocalFolder, LocalStore
 from skillfs.sync.apply import apply, build
 from skillfs.sync.gather import Gathered, find_dirty, gather
 from skillfs.sync.reconcile import parent_of, parents_of
@@ -59,6 +59,8 @@ class Taking:
         self.ignore = ignore
         self.title = title
         self.watches: FolderWatches | None = None
+        # Watched from a listing on that is not taken in: what the index holds of them may be older than that.
+        self._ahead: set[str] = set()
         account = [store.account] if store.account else []
         self._view = json.dumps([str(namespace.uuid), store.url, ignore.extra, store.followed, *account])
         self._is_own = False
@@ -88,6 +90,18 @@ class Taking:
             )
         return False
 
+    def require_mounted(self) -> None:
+        """See to it that what is to be compared is there, rather than the folder that it was mounted on.
+
+        Raises:
+            StoreUnavailableError: The root is empty, and lies on another device than what is known of it.
+        """
+        root = self.catalog.by_path(())
+        if root is None or not isinstance(self.store, LocalStore) or not self.store.is_bare(root.signature):
+            return
+        if self.catalog.children(root.key):
+            raise StoreUnavailableError(NOT_MOUNTED)
+
     def require_own(self) -> None:
         """See to it that what has just been read is of this view; asks the index at a new stamp only."""
         stamp = self.catalog.seen.stamp
@@ -106,6 +120,7 @@ class Taking:
             build(connection, look, self.catalog, scanner, identities, self.title)
             connection.execute("INSERT OR REPLACE INTO facts.meta VALUES ('view', ?)", (self._view,))
         self._is_own = True
+        self._ahead.clear()
 
     def known_folder(self, path: str) -> str:
         """The nearest folder at or above a path that the index holds."""
@@ -139,17 +154,25 @@ class Taking:
         if self.watches is not None:
             name = "" if beside is None else f"{beside.root}:{beside.path}"
             self.watches.add(folder.fileno(), self.store.inode(folder.state.signature), path, name)
+            if beside is None:
+                self._ahead.add(path)
 
     def _is_watched(self, path: str, signature: bytes) -> bool:
-        return self.watches is None or self.watches.holds(path, self.store.inode(signature))
+        if self.watches is None:
+            return True
+        return path not in self._ahead and self.watches.holds(path, self.store.inode(signature))
 
     def watch_all(self) -> None:
-        """Watch every folder that the index holds; what it does not hold is watched when it is listed."""
+        """Watch every folder that the index holds; what it does not hold is watched when it is listed.
+
+        The whole store is to be compared afterwards.
+        """
         for path, place, _ in self.catalog.folder_places():
             self._watch_at(place, path)
         for path, place in self.catalog.linked_files():
             above = Place(place.root, parent_of(place.path))
             self._watch_at(above, path, above)
+        self._ahead.clear()
 
     def unwatched(self) -> set[str]:
         """Paths of the folders that the index holds and this process does not watch, where it watches any.
@@ -172,11 +195,16 @@ class Taking:
                 return
             self._watch(folder, path, beside)
 
-    def unwatch(self, gathered: Gathered) -> None:
-        """Stop watching folders that are gone."""
-        if self.watches is not None:
-            folders = (p for p, k in gathered.known.items() if k.node.kind <= RowKind.SKILL)
-            self.watches.forget(p for p in folders if p not in gathered.seen)
+    def taken_in(self, gathered: Gathered) -> None:
+        """Now that the index holds what was gathered: stop watching folders that are gone."""
+        if self.watches is None:
+            return
+        gone = {
+            p for p, k in gathered.known.items() if k.node.kind <= RowKind.SKILL and p not in gathered.seen
+        }
+        self.watches.forget(gone)
+        self._ahead.difference_update(gathered.listed, gathered.seen, gone)
+        self._ahead.difference_update(row.path for row in gathered.unreadable)
 
     def commit(
         self,
@@ -241,7 +269,7 @@ class Taking:
             if not sure and (scanner.vanished or self._may_have_moved(gathered, told)):
                 return False
             self.commit(connection, look, scanner, gathered, moves)
-        self.unwatch(gathered)
+        self.taken_in(gathered)
         return True
 
     def _may_have_moved(self, gathered: Gathered, told: Collection[str]) -> bool:

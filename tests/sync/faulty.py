@@ -179,7 +179,6 @@ class Keeper:
 def interrupted(by: Callable[[], None]) -> Iterator[None]:
     """Have something called in the midst of looks, around all that watches, lists and reads.
 
-
     Args:
         by: What is called; not while it runs.
     """

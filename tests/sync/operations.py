@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import random
@@ -43,7 +44,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def exchange(one: Path, two: Path) -> None:
-    """Swap two names in one step."""
+    """Swap two names in one step.
+
+    Raises:
+        OSError: Also where the system or the filesystem cannot do that.
+    """
+    if not hasattr(_libc, "renameat2"):
+        raise OSError(errno.ENOSYS, "names cannot be exchanged here")
     if _libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(two), RENAME_EXCHANGE):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

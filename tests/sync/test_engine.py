@@ -816,6 +816,32 @@ def test_new_folders_are_looked_at_again_when_they_are_old_enough(
     assert find_dirty(engine.store, engine.catalog) == set()
 
 
+def test_another_process_takes_in_a_folder_while_this_one_begins_to_watch_it(
+    root: Path, tmp_path: Path
+) -> None:
+    write(root, SKILL)
+    engine, other = (make_engine(root, tmp_path / "index.sqlite") for _ in range(2))
+    engine.sync()
+    other.sync()
+    keeper = Keeper(engine, Faults(), random.Random(0))
+    keeper.begin()
+    assert keeper.watches is not None
+    add = keeper.watches.add
+
+    def and_later(handle: int, inode: bytes, path: str, beside: str = "") -> None:
+        if path == "pdf/new" and not (root / "pdf/new/late.md").exists():
+            other.check()
+            write(root, {"pdf/new/late.md": "after that look, before this watch\n"})
+        add(handle, inode, path, beside)
+
+    keeper.watches.add = and_later  # type: ignore[method-assign]
+    write(root, {"pdf/new/x.md": "new\n"})
+    look(keeper)
+    look(keeper)
+    check(engine, root)
+    keeper.end()
+
+
 # -- a store that moves while it is looked at --------------------------------------------------------------
 
 

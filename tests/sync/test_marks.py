@@ -191,7 +191,7 @@ def test_there_and_back_is_no_move() -> None:
     marks = Marks()
     marks.moved("a", "b")
     marks.moved("b", "a")
-    assert marks.moves == {}
+    assert marks.moves == {"a": "a"}
 
 
 def test_a_swap_by_three_moves() -> None:
@@ -227,7 +227,7 @@ def test_batches_tell_the_same_as_one() -> None:
         part = Marks()
         part.moved(old, new)
         parts.add(part)
-    assert parts.moves == whole.moves == {"e/c": "a", "e": "d"}
+    assert parts.moves == whole.moves == {"e/c": "a", "e": "d", "x": "x"}
 
 
 def test_what_makes_no_sense_is_no_move() -> None:
@@ -274,3 +274,23 @@ def test_what_went_out_of_sight_is_not_what_came_instead() -> None:
     marks.moved("a", "b/x")
     marks.moved("b/c", "b")  # so that folder is elsewhere, and what it holds with it
     assert marks.moves == {"b": "b/c"}
+
+
+def test_the_way_of_what_was_moved_is_known() -> None:
+    marks = Marks()
+    for old, new in (("a", "b"), ("b", "a"), ("a", "c"), ("c", "b"), ("b", "d/x"), ("d", "e")):
+        marks.moved(old, new)
+    assert marks.ways == {"e/x": ("a", "b", "c"), "e": ("d",)}
+    later = Marks()
+    later.moved("d/x", "a")  # as its folder is watched
+    marks.add(later)
+    assert marks.ways == {"a": ("a", "b", "c", "d/x"), "e": ("d",)}
+    assert marks.moves == {"a": "a", "e": "d"}
+
+
+def test_a_long_way_is_known_from_its_beginning() -> None:
+    marks = Marks()
+    for number in range(100):
+        marks.moved(f"{number}", f"{number + 1}")
+    (way,) = marks.ways.values()
+    assert way == tuple(str(number) for number in range(module.MOST_STOPS))

@@ -240,7 +240,10 @@ class Happenings:
         one, two = choose(), choose()
         if f"{one}/".startswith(f"{two}/") or f"{two}/".startswith(f"{one}/"):
             return Done("")
-        exchange(self.root / one, self.root / two)
+        try:
+            exchange(self.root / one, self.root / two)
+        except OSError:
+            return Done("")  # this filesystem cannot
         return Done(f"{one} <-> {two} at once")
 
     def do_rename_in_turn(self) -> Done:

@@ -335,9 +335,12 @@ def test_a_slow_save_of_a_skill_md(store: Store, way: Callable[[Path], Steps]) -
 
 
 def test_a_hundred_saves_without_pause(store: Store) -> None:
+    # Not those that give the file's name, or all it holds, to another one first: whoever looks just then sees
+    # a move.
+    ways = [way for way in WAYS if way not in (by_an_editor_with_two_more_names, linked_and_unlinked)]
     before = uuids(store.engine)
     for number in range(100):
-        for _ in WAYS[number % len(WAYS)](store.root / SAVED):
+        for _ in ways[number % len(ways)](store.root / SAVED):
             pass
         (store.root / SAVED).write_text(TEXT)
     (store.root / SAVED).write_text(OTHER)

@@ -308,6 +308,26 @@ def test_a_folder_renamed_while_files_in_it_are_written(store: Store) -> None:
     assert after["lib/a/refs/deep/z.md"] == before["pdf/refs/deep/z.md"]
 
 
+def test_a_look_that_is_ahead_of_its_marks(store: Store) -> None:
+    """It has seen already what later marks tell."""
+    before = uuids(store.engine)
+    watches, refs = store.engine.watches, store.root / "pdf/refs"
+    assert watches is not None
+    with store.engine._lock:
+        refs.rename(refs.with_name("one"))
+        assert watches.barrier(30)
+        with watches._lock:
+            refs.with_name("one").rename(refs)
+            (refs / "x.md").write_text("edited\n")
+            store.engine.take_marks()
+        refs.rename(refs.with_name("two"))
+        (refs.with_name("two") / "x.md").write_text("edited again\n")
+    is_true(store)
+    after = uuids(store.engine)
+    assert after["pdf/two"] == before["pdf/refs"]
+    assert after["pdf/two/x.md"] == before["pdf/refs/x.md"]
+
+
 def test_files_moved_between_folders_all_the_time_keep_their_identity(store: Store) -> None:
     folders = [
         store.root / name for name in ("pdf", "pdf/refs", "lib/a", "lib/a/docs", "lib/b", "pdf/refs/deep")
