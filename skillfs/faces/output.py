@@ -170,10 +170,22 @@ def require_reader() -> None:
 
 def abandon() -> None:
     """Drop what was not written yet, so that the end of the process neither waits for a reader nor fails."""
+    streams = [sys.stdout] if _takes_more(sys.stderr) else [sys.stdout, sys.stderr]
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        for stream in streams:
+            os.dup2(null, stream.fileno())
         os.close(null)
+
+
+def _takes_more(stream: Any) -> bool:
+    """Whether a line can be written without waiting for somebody to read what was written before."""
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError, AttributeError):
+        return True  # it is none that could be full
+    return bool(poll.poll(0))
 
 
 def note(text: str) -> None:
@@ -207,7 +219,8 @@ def logged(*, told: bool = True) -> Iterator[None]:
 
     class Teller(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            for line in self.format(record).splitlines() if told else ():
+            # It comes from any thread, and holds a lock that the end of the process waits for.
+            for line in self.format(record).splitlines() if told and _takes_more(sys.stderr) else ():
                 _tell(f"skillfs: {record.levelname.lower()}: {line}")
 
     handler = Teller(logging.WARNING)

@@ -957,6 +957,24 @@ def test_errors_that_nobody_reads_do_not_keep_watch_from_ending(store: Path, is_
     os.close(writing)
 
 
+def test_a_warning_that_nobody_reads_keeps_no_thread() -> None:
+    script = (
+        "import logging, os, sys, threading\n"
+        "from skillfs.faces import output\n"
+        "with output.logged():\n"
+        "    warn = lambda: [logging.getLogger('skillfs').warning('x' * 1000) for _ in range(200)]\n"
+        "    thread = threading.Thread(target=warn, daemon=True)\n"
+        "    thread.start()\n"
+        "    thread.join(20)\n"
+        "    sys.exit(3 if thread.is_alive() else 0)\n"
+    )
+    reading, writing = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", script], stderr=writing) as running:
+        os.close(writing)
+        assert running.wait(60) == 0
+    os.close(reading)
+
+
 def test_watch_on_a_terminal(store: Path) -> None:
     odd = "pdf/odd\x1b[31m\u202e\u2028.md"
     for arguments in (["watch"], ["watch", "--json"]):
