@@ -90,18 +90,20 @@ class _Look:
     def _take_what_rests(self, dirty: set[str], watches: FolderWatches) -> None:
         """Reconcile the folders between which nothing is moved now, and leave the others to the next look."""
         marks, later = self._marks, watches.take()
-        moves = marks.moves
-        motion = in_motion(moves, later.moves)
-        self._take({path for path in dirty if path not in motion}, sure=True)
-        rest = Marks(
-            folders={path for path in dirty | marks.folders if path in motion},
-            trees={path for path in marks.trees if path in motion},
-            places={p: thing for p, thing in marks.places.items() if p in motion},
-            arrivals=True,
-            departures=True,
-            postponed=time.monotonic() if marks.postponed is None else marks.postponed,
-        )
+        motion = in_motion(marks.moves, later.moves)
+        postponed = time.monotonic() if marks.postponed is None else marks.postponed
+        if self._take({path for path in dirty if path not in motion}, sure=False):
+            rest = Marks(
+                folders={path for path in dirty | marks.folders if path in motion},
+                trees={path for path in marks.trees if path in motion},
+                places={place: way for place, way in marks.places.items() if place in motion},
+            )
+        else:
+            rest = marks  # something else was moved meanwhile
+            rest.folders |= dirty
         if rest.folders or rest.trees:
+            rest.arrivals = rest.departures = True
+            rest.postponed = postponed
             rest.add(later)
             later = rest
         watches.put_back(later)
