@@ -108,7 +108,10 @@ def raise_children(state: Path) -> None:
             print(child, flush=True)
         else:
             _, status = os.waitpid(child, 0)
+            child = 0
             print(os.waitstatus_to_exitcode(status), flush=True)
+    if child:  # the test has failed
+        os.kill(child, signal.SIGKILL)
 
 
 class Churn:
@@ -220,8 +223,8 @@ class Store:
                 wait_until(lambda: is_in_step(engine, self.root), what="the next watcher does not work")
             self._compare(engine)
         engine.database.close()
-        left = {path.name for path in self.index.parent.iterdir()} - INDEX
-        assert not left
+        assert {path.name for path in self.index.parent.iterdir()} <= INDEX
+        assert not [path for path in self.root.rglob("*") if path.name.startswith(".") or "~" in path.name]
 
     def _compare(self, engine: Engine) -> None:
         check(engine, self.root)

@@ -23,7 +23,7 @@ __all__ = ["MOST_WAIT", "look_at_marks"]
 MOST_LOOKS = 4
 """How often marked folders are looked at anew when things are moved between them meanwhile."""
 
-MOST_POSTPONED = 2.0
+MOST_POSTPONED = 5.0
 """Seconds for which folders between which things are moved all the time are waited for."""
 
 MOST_WAIT = 5.0

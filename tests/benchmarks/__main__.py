@@ -318,7 +318,7 @@ def remote_rows(endpoint: str, state: str) -> list[Row]:
     ]
 
 
-def watching_rows(store: str, state: str, folders: int) -> list[Row]:
+def watching_rows(store: str, state: str) -> list[Row]:
     """The rows on watching a store of small files."""
     index = f"{state}/index.sqlite"
 
@@ -357,7 +357,7 @@ def watching_rows(store: str, state: str, folders: int) -> list[Row]:
         ),
         Row(
             "watch-idle",
-            f"{watching.IDLE_SECONDS:.0f} s without a change, {folders:,} folders",
+            f"{watching.IDLE_SECONDS:.0f} s without a change",
             "s",
             (*contenders("idle"), ours("idle")),
             (Limit(0.1), Limit(5 * watching.IDLE_SECONDS, figure="wake-ups")),
@@ -444,8 +444,8 @@ def main() -> None:
 
     nothing = corpus.Corpus(options.corpus, corpus.Shape(0, 0, 0, False, 0, 0, 0, [], [], 0))
     remote = [row.name for row in remote_rows("", "")]
-    watched = [row.name for row in watching_rows("", "", 0)]
-    every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "", 0)
+    watched = [row.name for row in watching_rows("", "")]
+    every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "")
     if options.list:
         print("\n".join(f"{row.name:16}  {row.title}" for row in every))
         return
@@ -483,7 +483,7 @@ def main() -> None:
             store, state = str(small.store), str(small.state)
             arguments: harness.Arguments = {"store": store, "index": f"{state}/index.sqlite"}
             harness.turn(Contender("skillfs", "skillfs", "rows", "prepare", arguments))
-            every = watching_rows(store, state, small.shape.folders)
+            every = watching_rows(store, state)
             wanted += [row for row in every if row.name in asked]
         results = [harness.compete(row, options.rounds, say) for row in wanted]
 
