@@ -19,6 +19,7 @@ STOREYS = [
     {"fsspec_face"},
     {"mounted"},
     {"filesystem"},
+    {"tools"},
     {"faces", "testing", "upath"},
     {"__main__"},
 ]
