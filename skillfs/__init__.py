@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skillfs.core.drawing import Tree, TreeNode
     from skillfs.core.ignore import DEFAULT_IGNORE
-    from skillfs.core.model import Change, Changes, Entry, Kind, Problem, Skill
+    from skillfs.core.model import Change, Changes, Entry, FileDigest, Kind, Problem, Skill
     from skillfs.core.wire import Content, Lines
     from skillfs.errors import (
         AlreadyExistsError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "core.drawing": ("Tree", "TreeNode"),
     "core.ignore": ("DEFAULT_IGNORE",),
-    "core.model": ("Change", "Changes", "Entry", "Kind", "Problem", "Skill"),
+    "core.model": ("Change", "Changes", "Entry", "FileDigest", "Kind", "Problem", "Skill"),
     "core.wire": ("Content", "Lines"),
     "errors": (
         *("AlreadyExistsError",),
@@ -57,6 +57,7 @@ __all__ = [
     "Changes",
     "Content",
     "Entry",
+    "FileDigest",
     "IndexWarning",
     "IntegrityError",
     "InvalidArgumentError",

@@ -11,9 +11,10 @@ from typing import Any
 
 from skillfs.access import Access
 from skillfs.core.drawing import Tree
-from skillfs.core.model import Changes, Entry, Problem, Skill
+from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.wire import Content, Lines
+from skillfs.digests import manifest_of
 from skillfs.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -341,6 +342,27 @@ class SkillFileSystem(FsspecFace):
         if found is None:
             raise not_found(asked.shown)
         return found
+
+    def manifest(self, ref: object, *, base_paths: Sequence[object] | None = None) -> tuple[FileDigest, ...]:
+        """The files of a skill with sizes and SHA-256 digests, sorted by path.
+
+        Those of skills nested in it are among them, and links to files; links to folders are not. A digest
+        is computed once for each version of a file and kept.
+
+        Args:
+            ref: The skill: its folder, or its name as `name:…`.
+            base_paths: As in `get_content`.
+
+        Raises:
+            InvalidArgumentError: The reference is malformed, or names a folder that is no skill.
+            NotFoundError: Nothing visible answers to it, or a file went away meanwhile.
+            IsFileError: It names a file.
+            UnreadableError: A file may not be read.
+        """
+        view = View(
+            Mount("", self._engine, self._lookup, self._reader, self.max_age), self._lookup.access(base_paths)
+        )
+        return manifest_of(view, self._lookup.ask(ref))
 
     def to_prompt(self, *, base_paths: Sequence[object] | None = None) -> str:
         """The `<available_skills>` block that tells a model which skills there are.

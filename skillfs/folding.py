@@ -10,46 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from skillfs.core.digest import id_of_uuid, sha256, uuid_text, xxh3_of_blocks
 from skillfs.core.model import Skill
+from skillfs.digests import Hasher, SkillFile, files_below
 from skillfs.errors import SkillFSError
-from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
-from skillfs.mounts import Mount, View
-from skillfs.stores.base import Handle
+from skillfs.mounts import View
 
 __all__ = ["folded"]
 
 T = TypeVar("T")
 
-_KEEP = (
-    "INSERT OR REPLACE INTO sha256 SELECT ?, ? WHERE EXISTS "
-    "(SELECT 1 FROM entry WHERE key=? AND signature=? AND content IS ?)"
-)
-
-
-class _File(NamedTuple):
-    """A file of a skill, or a link in it that leads to a folder.
-
-    Attributes:
-        path: Path below the skill.
-        size: Bytes; None of a folder.
-        target: Of a link to a folder, where it leads: below the skill, or in the whole of a store.
-        entry: Its row; of a link to a file that of the file.
-    """
-
-    path: str
-    size: int | None
-    target: str
-    entry: NodeRow | Row
-
 
 class _Candidate(NamedTuple):
     view: View
     skill: Skill
-    files: list[_File]
+    files: list[SkillFile]
 
 
 def folded(found: Iterable[tuple[View, Skill]]) -> list[Skill]:
@@ -63,11 +41,11 @@ def folded(found: Iterable[tuple[View, Skill]]) -> list[Skill]:
     """
     ordered = list(found)
     places = {id(skill): [skill.path] for _, skill in ordered}
-    hasher = _Hasher()
+    hasher = Hasher()
     for alike in _grouped(ordered, lambda pair: _says(pair[1])):
         candidates = [_Candidate(view, skill, _files(view, skill)) for view, skill in alike]
         for same_shape in _grouped(candidates, _shape):
-            for same in _grouped(_without_known_differences(same_shape), hasher.digest):
+            for same in _grouped(_without_known_differences(same_shape), partial(_digests, hasher)):
                 first, *others = same
                 places[id(first.skill)] += [other.skill.path for other in others]
                 for other in others:
@@ -101,93 +79,20 @@ def _without_known_differences(candidates: Sequence[_Candidate]) -> list[_Candid
     return [c for c, own in zip(candidates, contents, strict=True) if contents.count(own) > 1]
 
 
-def _files(view: View, skill: Skill) -> list[_File]:
+def _files(view: View, skill: Skill) -> list[SkillFile]:
     """All that can be seen below a skill, sorted by path."""
-    return view.mount.engine.query(lambda: _files_now(view, skill))
-
-
-def _files_now(view: View, skill: Skill) -> list[_File]:
-    (mount, access), catalog = view, view.mount.engine.catalog
     uuid = UUID(skill.uuid).bytes
-    top = catalog.by_uuid(uuid, id_of_uuid(uuid))
-    if top is None:
-        return []
-    folders = {top.key: ""}
-    files = []
-    for node in catalog.subtree(top.key):
-        above = folders.get(node.parent)
-        if above is None:
+    return files_below(view, uuid) or []
+
+
+def _digests(hasher: Hasher, candidate: _Candidate) -> Hashable | None:
+    """The digests of all files of a skill; None where one cannot be read, or the skill is gone."""
+    digests = []
+    for file in candidate.files:
+        if file.size is None:
             continue
-        path = above + node.name
-        if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-            folders[node.key] = path + "/"
-        elif node.visible == Visibility.HIDDEN:
-            continue
-        elif node.kind == RowKind.FILE:
-            files.append(_File(path, node.size or 0, "", node))
-        elif node.target is not None:
-            target = catalog.by_path(node.target.split("/") if node.target else ())
-            if target is None or not access.sees(target):
-                continue
-            if target.kind == RowKind.FILE:
-                files.append(_File(path, target.size or 0, "", target))
-            else:
-                files.append(_File(path, None, _target(mount, top.path, target.path), target))
-    return sorted(files, key=lambda file: file.path)
-
-
-def _target(mount: Mount, skill: str, target: str) -> str:
-    inside = f"{skill}/" if skill else ""
-    return "./" + target.removeprefix(inside) if target.startswith(inside) else "/" + mount.path(target)
-
-
-class _Hasher:
-    """Gives the SHA-256 of files; what it has to compute is kept in the indexes."""
-
-    def __init__(self) -> None:
-        self._computed: dict[Mount, list[tuple[object, ...]]] = {}
-
-    def digest(self, candidate: _Candidate) -> Hashable | None:
-        """The digests of all files of a skill; None where one cannot be read, or the skill is gone."""
-        digests = []
-        for file in candidate.files:
-            if file.size is None:
-                continue
-            digest = self._known(candidate.view, file) or self._compute(candidate.view, file)
-            if digest is None:
-                return None
-            digests.append(digest)
-        return tuple(digests) or None
-
-    def _known(self, view: View, file: _File) -> bytes | None:
-        engine = view.mount.engine
-        return engine.query(lambda: engine.catalog.sha256(file.entry.key))
-
-    def _compute(self, view: View, file: _File) -> bytes | None:
-        def read(row: Row, handle: Handle) -> bytes:
-            hasher = sha256()
-
-            def blocks() -> Iterable[bytes]:
-                for block in handle.blocks():
-                    hasher.update(block)
-                    yield block
-
-            content, digest = xxh3_of_blocks(blocks()), hasher.digest()
-            # A row whose signature vouches for nothing yet is of these bytes where its hash says so.
-            settled = row.signature == handle.state.signature or content == row.content
-            if settled and row.content in (None, content):
-                kept = (row.key, digest, row.key, row.signature, row.content)
-                self._computed.setdefault(view.mount, []).append(kept)
-            return digest
-
-        mount = view.mount
         try:
-            asked = mount.lookup.ask(uuid_text(file.entry.uuid or b""))
-            return mount.reader.with_handle(asked, view.access, read)
+            digests.append(hasher.digest(candidate.view, file))
         except SkillFSError:
             return None
-
-    def keep(self) -> None:
-        """Commit what was computed, unless another writer is busy."""
-        for mount, rows in self._computed.items():
-            mount.engine.database.try_write([(_KEEP, rows)])
+    return tuple(digests) or None

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from skillfs.access import Access
 from skillfs.core.digest import uuid_text
 from skillfs.core.drawing import Tree
-from skillfs.core.model import Changes, Entry, Problem, Skill
+from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
 from skillfs.core.refs import HashRef, PathRef
 from skillfs.core.wire import Content, Lines
+from skillfs.digests import manifest_of
 from skillfs.errors import (
     InvalidArgumentError,
     IsFolderError,
@@ -215,6 +216,15 @@ class MountedStores(FsspecFace):
         if skill is None:
             raise not_found(asked.shown)
         return skill
+
+    def manifest(self, ref: object, *, base_paths: Sequence[object] | None = None) -> tuple[FileDigest, ...]:
+        """See `SkillFileSystem.manifest`."""
+        table = self._table.within(base_paths)
+        mount, asked, _ = _find(table, ref)
+        if mount is None:
+            raise InvalidArgumentError("the root holds the mounts and is no skill; pass the folder of one")
+        with naming(mount.name):
+            return manifest_of(table.view(mount), asked)
 
     def problems(self, *, base_paths: Sequence[object] | None = None) -> list[Problem]:
         """See `SkillFileSystem.problems`."""

@@ -15,6 +15,7 @@ STOREYS = [
     {"opening", "lookup", "open_file", "feed"},
     {"reading", "listing"},
     {"mounts", "writing"},
+    {"digests"},
     {"tree", "indexing", "folding", "following", "fsspec_writing"},
     {"fsspec_face"},
     {"mounted"},

@@ -139,6 +139,23 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True)
+class FileDigest:
+    """A file of a skill and what its bytes are.
+
+    Attributes:
+        path: Path below the skill folder.
+        size: Bytes.
+        digest: `sha256:` and the SHA-256 of the bytes in lower-case hex.
+        uuid: UUID of the file; of a link that of what it points to.
+    """
+
+    path: str
+    size: int
+    digest: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One change of one visible entry.
 

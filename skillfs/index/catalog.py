@@ -395,6 +395,11 @@ class Catalog:
         rows = self.read("SELECT digest FROM sha256 WHERE key=?", (key,))
         return rows[0][0] if rows else None
 
+    def sha256s(self, keys: Sequence[int]) -> dict[int, bytes]:
+        """The SHA-256 of some files, by key, of those of which it is known."""
+        sql = "SELECT key, digest FROM sha256 WHERE key IN (SELECT value FROM json_each(?))"
+        return dict(self.read(sql, (json.dumps(list(keys)),)))
+
     def problems(self, skill: int | None = None) -> list[tuple[int, str, str, str, str]]:
         """Folder key, name in it, code, severity and message of what is wrong with names and links.
 

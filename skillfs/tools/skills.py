@@ -146,9 +146,9 @@ SKILL_TOOLS = (
     Tool(
         "skill_tree",
         "List skills and their files",
-        "Lists skills and files as a tree, with uuids and one-line descriptions. Without id: every skill. "
+        "Lists skills and files as a tree, with uuids and one-line descriptions. Without id: all skills. "
         'With the id of a skill or folder: what it holds; id "/" lists all files of all skills. '
-        "A tree that is cut says how to go on: call again with its cursor. Read files with skill_get_content.",
+        "A tree that is cut tells how to go on: call again with its cursor. Read files by skill_get_content.",
         (
             Parameter(
                 "id", "reference", "A skill or folder: uuid, integer id, path, or name:SKILL. Left out: all."

@@ -1,0 +1,121 @@
+"""Manifests: which files a skill has, their sizes and their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skillfs import (
+    FileDigest,
+    InvalidArgumentError,
+    IsFileError,
+    NotFoundError,
+    SkillFileSystem,
+    UnreadableError,
+)
+from tests.conftest import skill_md, write
+
+FILES = {
+    "pdf/SKILL.md": skill_md("pdf"),
+    "pdf/b.bin": b"\0\xff" * 40_000,
+    "pdf/.hidden": "seen all the same",
+    "pdf/.env": "never",
+    "pdf/inner/SKILL.md": skill_md("inner"),
+    "pdf/inner/empty": "",
+    "pdf/a/z.md": "z",
+    "other/SKILL.md": skill_md("other"),
+    "loose/x.md": "x",
+}
+
+
+def expected(root: Path, skill: str, names: list[str]) -> list[tuple[str, int, str]]:
+    found = []
+    for name in names:
+        data = (root / skill / name).read_bytes()
+        found.append((name, len(data), f"sha256:{hashlib.sha256(data).hexdigest()}"))
+    return found
+
+
+def told(files: tuple[FileDigest, ...]) -> list[tuple[str, int, str]]:
+    return [(file.path, file.size, file.digest) for file in files]
+
+
+def test_every_file_is_there_with_size_and_digest(
+    root: Path, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    write(root, FILES)
+    fs = open_fs()
+    names = [".hidden", "SKILL.md", "a/z.md", "b.bin", "inner/SKILL.md", "inner/empty"]
+    for _ in range(2):  # computed, then known
+        found = fs.manifest("name:pdf")
+        assert told(found) == expected(root, "pdf", names)
+        assert [file.uuid for file in found] == [fs.entry(f"pdf/{name}").uuid for name in names]
+    assert told(fs.manifest("pdf/inner")) == expected(root, "pdf/inner", ["SKILL.md", "empty"])
+
+
+def test_a_digest_once_known_is_kept_and_one_of_other_bytes_is_not(
+    root: Path, open_fs: Callable[..., SkillFileSystem], tmp_path: Path
+) -> None:
+    write(root, FILES)
+    index = tmp_path / "index"
+    for path in root.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    fs = open_fs(index=index)
+    fs.manifest("other")
+    digest = hashlib.sha256(FILES["other/SKILL.md"].encode()).hexdigest()  # type: ignore[union-attr]
+    assert fs.find_content(f"sha256:{digest}")[0].path == "other/SKILL.md"
+    write(root, {"other/SKILL.md": skill_md("other", "Another.")})
+    fs.sync()
+    assert told(fs.manifest("other")) == expected(root, "other", ["SKILL.md"])
+
+
+def test_links_to_files_are_files_and_links_to_folders_are_not(
+    root: Path, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    write(root, FILES)
+    (root / "other/alias.md").symlink_to("../pdf/a/z.md")
+    (root / "other/folder").symlink_to("../pdf/a")
+    fs = open_fs()
+    assert told(fs.manifest("other")) == expected(root, "other", ["SKILL.md", "alias.md"])
+    assert told(fs.manifest("other", base_paths=["other"])) == expected(root, "other", ["SKILL.md"])
+
+
+def test_what_is_no_skill_or_out_of_bounds_is_refused(
+    root: Path, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    write(root, FILES)
+    fs = open_fs()
+    with pytest.raises(IsFileError):
+        fs.manifest("pdf/SKILL.md")
+    with pytest.raises(InvalidArgumentError, match="no skill"):
+        fs.manifest("pdf/a")
+    for ref in ("loose", "nowhere"):
+        with pytest.raises(NotFoundError):
+            fs.manifest(ref)
+    with pytest.raises(NotFoundError):
+        fs.manifest("pdf", base_paths=["other"])
+    # On the way to a base: the outer skill is shown as a folder, and tells nothing of itself.
+    with pytest.raises(InvalidArgumentError, match="no skill"):
+        fs.manifest("pdf", base_paths=["pdf/inner"])
+
+
+def test_a_file_that_may_not_be_read_is_said(root: Path, open_fs: Callable[..., SkillFileSystem]) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    write(root, FILES)
+    (root / "pdf/b.bin").chmod(0)
+    with pytest.raises(UnreadableError):
+        open_fs().manifest("pdf")
+
+
+def test_of_several_stores(root: Path, tmp_path: Path) -> None:
+    write(root, FILES)
+    fs = SkillFileSystem({"one": root, "two": write(tmp_path / "two", FILES)}, index=":memory:")
+    assert told(fs.manifest("two/other")) == expected(root, "other", ["SKILL.md"])
+    assert told(fs.manifest("name:other")) == expected(root, "other", ["SKILL.md"])
+    with pytest.raises(InvalidArgumentError, match="mounts"):
+        fs.manifest("/")
