@@ -828,7 +828,7 @@ def test_a_store_that_changes_all_the_time_can_be_listed(root: Path, open_fs: Op
     thread = threading.Thread(target=stir)
     thread.start()
     try:
-        for _ in range(60):
+        for _ in range(25):
             fs.sync()
             tree = fs.skill_tree("/", limit=None, details=True)
             assert tree.returned == len(listed(tree))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from skillfs.sync.inotify import FolderWatches
 from skillfs.sync.marks import Marks
 from skillfs.sync.watcher import _ignores
 
-__all__ = ["Faults", "Keeper", "Watches", "interrupted"]
+__all__ = ["Faults", "Keeper", "Watches", "interrupted", "wait_until_closed"]
 
 PATIENCE = 30.0
 
@@ -154,7 +155,10 @@ class Keeper:
         """Watch no more: what the kernel has told and nobody has looked at is lost."""
         if self.watches is not None:
             self.engine.watches = None
-            self.watches.close()
+            # Most of that is waiting for the kernel.
+            thread = threading.Thread(target=self.watches.close)
+            thread.start()
+            _closing.append(thread)
             self.watches = None
 
     # -- what an engine asks of its watcher ----------------------------------------------------------------
@@ -173,6 +177,15 @@ class Keeper:
 
     def status(self) -> dict[str, Any]:
         return {}
+
+
+_closing: list[threading.Thread] = []
+
+
+def wait_until_closed() -> None:
+    """Wait until nothing is left of the watches that were ended."""
+    while _closing:
+        _closing.pop().join()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 FOLDERS = ("a", "b", "B", "docs", "scripts", "pdf", ".hidden", ".git", "node_modules")
@@ -95,17 +95,30 @@ class Operations:
 
     # -- choices -------------------------------------------------------------------------------------------
 
+    def _entries(self, folder: str | Path) -> Iterator[os.DirEntry[str]]:
+        with os.scandir(folder) as listing:
+            entries = list(listing)
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._entries(entry.path)
+
     def _folders(self) -> list[Path]:
-        return [self.root, *sorted(p for p in self.root.rglob("*") if p.is_dir() and not p.is_symlink())]
+        inner = (entry.path for entry in self._entries(self.root) if entry.is_dir(follow_symlinks=False))
+        return [self.root, *map(Path, sorted(inner))]
 
     def _folder(self) -> Path:
         return self._choice(self._folders())
 
     def _any(self) -> Path:
-        return self._choice(sorted(self.root.rglob("*")))
+        return self._choice([Path(path) for path in sorted(entry.path for entry in self._entries(self.root))])
+
+    def _files(self) -> list[Path]:
+        files = (entry.path for entry in self._entries(self.root) if entry.is_file(follow_symlinks=False))
+        return [Path(path) for path in sorted(files)]
 
     def _file(self) -> Path:
-        return self._choice(sorted(p for p in self.root.rglob("*") if p.is_file() and not p.is_symlink()))
+        return self._choice(self._files())
 
     def _inner(self) -> Path:
         return self._choice(self._folders()[1:])
@@ -324,7 +337,7 @@ class Operations:
         return f"{self._name(path)} -> {self._name(to)}"
 
     def do_rename_in_turn(self) -> str:
-        paths = [p for p in sorted(self.root.rglob("*")) if p.is_file() and not p.is_symlink()]
+        paths = self._files()
         paths = self.random.sample(paths, min(3, len(paths)))
         beside = self.root / "turning~"
         for path, to in zip([*reversed(paths), beside], [beside, *reversed(paths)], strict=True):
@@ -357,7 +370,7 @@ class Operations:
         return f"{self._name(path)} = {to.name}"
 
     def do_edit_linked(self) -> str:
-        paths = sorted(p for p in self.root.rglob("*") if p.is_file() and p.lstat().st_nlink > 1)
+        paths = [path for path in self._files() if path.lstat().st_nlink > 1]
         path = self.random.choice([*paths, *sorted(self.outside.glob("hard-*"))])
         path.write_text(self._text())
         return os.path.relpath(path, self.root)

@@ -32,7 +32,7 @@ from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from skillfs.sync.marks import Marks
 from tests.conftest import skill_md, write
-from tests.sync.faulty import Faults, Keeper
+from tests.sync.faulty import Faults, Keeper, wait_until_closed
 from tests.sync.harness import (
     NAMESPACE,
     Follower,
@@ -775,6 +775,7 @@ def keeper(engine: Engine) -> Iterator[Keeper]:
     made.begin()
     yield made
     made.end()
+    wait_until_closed()
 
 
 def look(keeper: Keeper) -> None:
@@ -840,6 +841,7 @@ def test_another_process_takes_in_a_folder_while_this_one_begins_to_watch_it(
     look(keeper)
     check(engine, root)
     keeper.end()
+    wait_until_closed()
 
 
 # -- a store that moves while it is looked at --------------------------------------------------------------

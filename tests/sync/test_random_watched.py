@@ -23,13 +23,13 @@ from skillfs.sync.engine import Engine
 from skillfs.sync.gather import find_dirty
 from skillfs.sync.marks import Marks
 from tests.conftest import write
-from tests.sync.faulty import Faults, Keeper, interrupted
+from tests.sync.faulty import Faults, Keeper, interrupted, wait_until_closed
 from tests.sync.harness import Follower, check, make_engine, problems, rows, shown, states
 from tests.sync.model import visible
 from tests.sync.naive import scan
 from tests.sync.operations import Operations
 
-SEQUENCES = 2_000
+SEQUENCES = 1_200
 """In the normal suite."""
 
 CHUNKS = 40
@@ -394,6 +394,7 @@ def shrunk(folder: Path, seed: int, steps: list[int]) -> list[int]:
 
 def run(folder: Path, seeds: Iterable[int]) -> None:
     for seed in seeds:
+        wait_until_closed()
         steps = steps_of(seed)
         error, log = attempt(folder / "run", seed, steps)
         if error is None:
