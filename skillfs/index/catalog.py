@@ -77,7 +77,7 @@ _CHILD = _IN_FOLDER.format(where="e0.parent = ? AND e0.name = ?")
 _ONE_BY_KEY = _IN_FOLDER.format(where="e0.key = ?")
 _ONE_BY_ID = _IN_FOLDER.format(where="e0.id = ?")
 # Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
-_ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ?1 AND ?1 + 64 AND e0.uuid = ?2")
+_ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ? AND ? + 64 AND e0.uuid = ?")
 _BY_KEY = _UP_QUERY.format(where="key = ?")
 _HOLDS_SKILL = """
 WITH RECURSIVE down (key, kind) AS (
@@ -190,7 +190,7 @@ class Catalog:
             uuid: 16 bytes.
             number: The id that follows from it; entries whose number was taken have one of the next.
         """
-        return self._one(_ONE_BY_UUID, (number, uuid))
+        return self._one(_ONE_BY_UUID, (number, number, uuid))
 
     def _one(self, query: str, parameters: tuple[Any, ...]) -> Row | None:
         found = self.read(query, parameters)
@@ -318,10 +318,10 @@ class Catalog:
         """Everything below a folder, parents before children, but not the folder itself."""
         limit = -1 if depth is None else min(depth, 1 << 31)
         rows = self.read(
-            "WITH RECURSIVE down (key, n) AS (SELECT key, 1 FROM entry WHERE parent=?1 UNION ALL "
-            "SELECT c.key, n + 1 FROM down CROSS JOIN entry c ON c.parent=down.key WHERE ?2 < 0 OR n < ?2) "
+            "WITH RECURSIVE down (key, n) AS (SELECT key, 1 FROM entry WHERE parent=? UNION ALL "
+            "SELECT c.key, n + 1 FROM down CROSS JOIN entry c ON c.parent=down.key WHERE ? < 0 OR n < ?) "
             f"SELECT {_NODE} FROM down CROSS JOIN entry e ON e.key=down.key",
-            (key, limit),
+            (key, limit, limit),
         )
         return [_node(r) for r in rows]
 

@@ -1,0 +1,186 @@
+"""The adapter for `agentskills-core`, by the suite that comes with that library."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skillfs import SkillFileSystem
+from tests.conftest import skill_md, write
+
+THERE = all(importlib.util.find_spec(name) for name in ("agentskills_core", "agentskills_testing"))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("agentskills_core") is not None, reason="agentskills-core is installed"
+)
+def test_without_the_library_the_extra_is_named() -> None:
+    code = "import skillfs.agentskills"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'fsspec-skillfs[agentskills]'" in done.stderr.splitlines()[-1]
+    assert "ImportError: skillfs.agentskills needs agentskills-core" in done.stderr
+
+
+if not THERE:
+
+    @pytest.mark.skip(reason="agentskills-core and agentskills-testing need Python 3.12")
+    def test_conformance() -> None: ...
+
+else:
+    from agentskills_core import (
+        AgentSkillsError,
+        ProviderUnavailableError,
+        ResourceNotFoundError,
+        SkillNotFoundError,
+        SkillRegistry,
+        capture_skill,
+    )
+    from agentskills_testing import (
+        ASSET_BYTES,
+        ASSET_NAME,
+        REFERENCE_BYTES,
+        REFERENCE_NAME,
+        SCRIPT_BYTES,
+        SCRIPT_NAME,
+        SKILL_ID,
+        ContentLimitConformanceSuite,
+        ProviderConformanceSuite,
+    )
+
+    from skillfs.agentskills import SkillFSProvider
+
+    CONTRACT_SKILL = {
+        f"team/{SKILL_ID}/SKILL.md": skill_md(SKILL_ID),
+        f"team/{SKILL_ID}/references/{REFERENCE_NAME}": REFERENCE_BYTES,
+        f"team/{SKILL_ID}/scripts/{SCRIPT_NAME}": SCRIPT_BYTES,
+        f"team/{SKILL_ID}/assets/{ASSET_NAME}": ASSET_BYTES,
+    }
+
+    @pytest.fixture(params=["local", "memory", "mounted"])
+    def contract_fs(request: pytest.FixtureRequest, root: Path) -> SkillFileSystem:
+        options = {"index": ":memory:", "skip_instance_cache": True}
+        write(root, CONTRACT_SKILL)
+        if request.param == "local":
+            return SkillFileSystem(root, **options)
+        if request.param == "mounted":
+            return SkillFileSystem({"here": root}, **options)
+        import fsspec
+
+        memory = fsspec.filesystem("memory", skip_instance_cache=True)
+        memory.pipe({f"/agentskills/{path}": _bytes(content) for path, content in CONTRACT_SKILL.items()})
+        return SkillFileSystem("memory://agentskills", **options)
+
+    def _bytes(content: str | bytes) -> bytes:
+        return content.encode() if isinstance(content, str) else content
+
+    class TestProvider(ProviderConformanceSuite):
+        @pytest.fixture
+        def provider(self, contract_fs: SkillFileSystem) -> SkillFSProvider:
+            return SkillFSProvider(contract_fs)
+
+    class TestLimits(ContentLimitConformanceSuite):
+        @pytest.fixture
+        def limited_provider(self, contract_fs: SkillFileSystem) -> SkillFSProvider:
+            return SkillFSProvider(contract_fs, max_bytes=8)
+
+    @pytest.fixture
+    def provider(root: Path, open_fs: Callable[..., SkillFileSystem]) -> SkillFSProvider:
+        write(
+            root,
+            {
+                "a/pdf/SKILL.md": "\ufeff---\r\nname: pdf\r\ndescription: Reads.\r\nversion: 1.10\r\n"
+                "metadata:\r\n  by: us\r\n---\r\n# PDF\r\n---\r\nend",
+                "a/pdf/scripts/deep/er.py": "1",
+                "a/pdf/scripts/.hidden": "2",
+                "a/pdf/scripts/inner/SKILL.md": skill_md("inner"),
+                "a/pdf/notes/größe #1.md": "3",
+                "b/pdf/SKILL.md": skill_md("pdf", "The other one."),
+                "b/pdf/scripts/other.py": "4",
+                "b/plain/SKILL.md": "# No front matter\n\nWhat it does.\n",
+                "b/broken/SKILL.md": b"\xff\xfe\x00",
+                "outside.txt": "5",
+            },
+        )
+        (root / "a" / "pdf" / "linked.txt").symlink_to("notes/größe #1.md")
+        (root / "a" / "pdf" / "away.txt").symlink_to("../../outside.txt")
+        (root / "a" / "pdf" / "folder").symlink_to("notes")
+        return SkillFSProvider(open_fs())
+
+    @pytest.mark.asyncio
+    async def test_the_id_is_the_name(provider: SkillFSProvider) -> None:
+        assert await provider.discover() == ["broken", "inner", "pdf", "plain"]
+        assert await provider.get_metadata("pdf") == {
+            "name": "pdf",
+            "description": "Reads.",
+            "version": "1.10",
+            "metadata": {"by": "us"},
+        }
+        assert await provider.get_body("pdf") == "# PDF\r\n---\r\nend"
+        assert await provider.get_metadata("plain") == {"name": "plain", "description": "What it does."}
+        assert await provider.get_body("plain") == "# No front matter\n\nWhat it does.\n"
+        uuid = provider._fs.skill("pdf").uuid
+        for other in ("a/pdf", "b/pdf", "a", uuid, "", "/", "pdf/", "name:pdf", "PDF", "x" * 5_000, "\ud800"):
+            with pytest.raises(SkillNotFoundError):
+                await provider.get_body(other)
+        with pytest.raises(AgentSkillsError, match="no UTF-8 text"):
+            await provider.get_body("broken")
+
+    @pytest.mark.asyncio
+    async def test_files_are_those_of_the_manifest(provider: SkillFSProvider) -> None:
+        fs = provider._fs
+        assert await provider.list_files("pdf") == [entry.path for entry in fs.manifest("a/pdf")]
+        assert (await provider.list_resources("pdf"))["scripts"] == [
+            ".hidden",
+            "deep/er.py",
+            "inner/SKILL.md",
+        ]
+        for path in await provider.list_files("pdf"):
+            assert await provider.read_file("pdf", path) == fs.cat_file(f"a/pdf/{path}")
+        assert await provider.get_script("pdf", "deep/er.py") == b"1"
+        assert await provider.read_file("pdf", "linked.txt") == b"3"
+        for path in (
+            "away.txt",
+            "scripts",
+            "scripts/",
+            "",
+            "/notes",
+            "scripts/other.py",
+            "notes/gr\ud800",
+            "x://y",
+        ):
+            with pytest.raises(ResourceNotFoundError):
+                await provider.read_file("pdf", path)
+        snapshot = await capture_skill(await _registered(provider, "inner"))
+        assert [file.path for file in snapshot.files] == ["SKILL.md"]
+
+    async def _registered(provider: SkillFSProvider, name: str) -> object:
+        registry = SkillRegistry()
+        await registry.register(name, provider)
+        return registry.get_skill(name)
+
+    @pytest.mark.asyncio
+    async def test_what_changes_is_seen(provider: SkillFSProvider, root: Path) -> None:
+        write(root, {"b/plain/SKILL.md": skill_md("plain", "Now with front matter.", "New.")})
+        assert (await provider.get_metadata("plain"))["description"] == "Now with front matter."
+        assert await provider.get_body("plain") == "New."
+        root.rename(root.parent / "away")
+        with pytest.raises(ProviderUnavailableError):
+            await provider.get_body("plain")
+
+    @pytest.mark.asyncio
+    async def test_samples_are_registered() -> None:
+        samples = Path(__file__).parent.parent / "sample_skills"
+        fs = SkillFileSystem(samples, index=":memory:", skip_instance_cache=True)
+        registry, provider = SkillRegistry(), SkillFSProvider(fs)
+        for skill in fs.skills():
+            # The library wants these two as a dict and a list; the specification has them as strings.
+            if not {"compatibility", "allowed-tools"} & skill.front_matter.keys():
+                await registry.register(skill.name, provider)
+                assert await registry.get_skill(skill.name).get_body()
+        assert len(registry.list_skills()) >= 3
