@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from skillfs.core.drawing import Tree, TreeNode
     from skillfs.core.ignore import DEFAULT_IGNORE
     from skillfs.core.model import Change, Changes, Entry, FileDigest, Kind, Problem, Skill
+    from skillfs.core.outline import Outline, Section
+    from skillfs.core.search import Passage, SearchHit, SearchResults
     from skillfs.core.wire import Content, Lines
     from skillfs.errors import (
         AlreadyExistsError,
@@ -35,6 +37,8 @@ _HOMES = {
     "core.drawing": ("Tree", "TreeNode"),
     "core.ignore": ("DEFAULT_IGNORE",),
     "core.model": ("Change", "Changes", "Entry", "FileDigest", "Kind", "Problem", "Skill"),
+    "core.outline": ("Outline", "Section"),
+    "core.search": ("Passage", "SearchHit", "SearchResults"),
     "core.wire": ("Content", "Lines"),
     "errors": (
         *("AlreadyExistsError",),
@@ -68,8 +72,13 @@ __all__ = [
     "NotFoundError",
     "NotIndexedError",
     "NotTextError",
+    "Outline",
+    "Passage",
     "Problem",
     "ReadOnlyError",
+    "SearchHit",
+    "SearchResults",
+    "Section",
     "Skill",
     "SkillFSError",
     "SkillFileSystem",

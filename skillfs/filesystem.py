@@ -7,12 +7,13 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skillfs.access import Access
 from skillfs.core.drawing import Tree
 from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
 from skillfs.core.refs import PathRef
+from skillfs.core.search import SearchResults
 from skillfs.core.wire import Content, Lines
 from skillfs.digests import manifest_of
 from skillfs.errors import (
@@ -43,6 +44,9 @@ from skillfs.reading import Reader
 from skillfs.sync.watcher import Hold, watch
 from skillfs.tree import Branch, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from skillfs.core.outline import Outline
 
 __all__ = ["SkillFileSystem"]
 
@@ -210,6 +214,7 @@ class SkillFileSystem(FsspecFace):
         base_paths: Sequence[object] | None = None,
         encoding: str | None = None,
         expect_hash: str | None = None,
+        most_characters: int | None = None,
     ) -> Lines:
         r"""Read some lines of a text file; they end at `\n` and nothing else.
 
@@ -220,13 +225,41 @@ class SkillFileSystem(FsspecFace):
             base_paths: As in `get_content`.
             encoding: As in `get_content`.
             expect_hash: As in `get_content`.
+            most_characters: Characters of the text at most: whole lines as many as fit; of a first line that
+                alone is longer, the beginning, which `cut_at` tells. Memory is bounded by it as well, however
+                large the file is. None: no bound.
 
         Raises:
             SkillFSError: As in `get_content`.
         """
-        return self._reader.lines(
-            self._lookup.ask(ref), offset, limit, self._lookup.access(base_paths), encoding, expect_hash
-        )
+        asked, access = self._lookup.ask(ref), self._lookup.access(base_paths)
+        return self._reader.lines(asked, offset, limit, access, encoding, expect_hash, most_characters)
+
+    def outline(
+        self, ref: object, *, base_paths: Sequence[object] | None = None, encoding: str | None = None
+    ) -> Outline:
+        """The headings of a Markdown file, with the stretch of text that each stands over.
+
+        The sections follow on each other without a gap: what `get_content` reads by their `start` and
+        `length`, joined, is the text exactly. What is no Markdown by its name (`.md`, `.markdown`, `.mdown`,
+        `.mkd`, `.mdx`) is one section.
+
+        Args:
+            ref: Any reference.
+            base_paths: As in `get_content`.
+            encoding: As in `get_content`.
+
+        Raises:
+            TooLargeError: The file is over 64 MiB, or Markdown of more than a million lines.
+            SkillFSError: As in `get_content`.
+        """
+        from skillfs.core.outline import outlined
+
+        return outlined(self._whole_text(ref, base_paths, encoding))
+
+    def _whole_text(self, ref: object, base_paths: Sequence[object] | None, encoding: str | None) -> Content:
+        asked, access = self._lookup.ask(ref), self._lookup.access(base_paths)
+        return self._reader.content(asked, 0, None, access, encoding, None, held_for="an outline")
 
     def entry(self, ref: object, *, base_paths: Sequence[object] | None = None) -> Entry:
         """Look an entry up.
@@ -383,6 +416,52 @@ class SkillFileSystem(FsspecFace):
     def roots(self) -> tuple[str, ...]:
         """How the root of the store, or of any of several, may be spelled in front of a path."""
         return self._engine.store.spellings
+
+    # -- search --------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        base_paths: Sequence[object] | None = None,
+        seconds: float | None = None,
+    ) -> SearchResults:
+        """Files that match a query, the best first: by names of skills and files, descriptions and text.
+
+        A file matches when it has every word of the query; where fewer than ten files do, those that have
+        some of the words follow. Case, diacritics and the `s` of an English plural make no difference; of
+        Chinese, Japanese and Korean any two characters that stand together are a word. `"words in quotes"`
+        must stand together as they are written, with nothing but blanks and punctuation between them;
+        nothing else is special. A skill is found as its `SKILL.md`; links are not searched, as what they
+        lead to is found where it is.
+
+        The first search reads the first 4 MiB of every file, and makes an index of words beside the one of
+        the store; later ones read what is new. What is not text is found by its name alone.
+
+        Example:
+            >>> found = SkillFileSystem("sample_skills", index=":memory:").search("write a commit message")
+            >>> found.hits[0].path
+            'commit-messages/SKILL.md'
+
+        Args:
+            query: Words, in at most 1,000 characters; of more than 48 words the first count.
+            limit: Hits, 1 to 100.
+            base_paths: As in `get_content`; what lies outside bears on nothing, not on the order either.
+            seconds: How long to read what is new: then the answer is about what was read so far, and
+                says so by `complete`. None for as long as it takes.
+
+        Raises:
+            InvalidArgumentError: An argument is malformed, or the query holds no word.
+            NotFoundError: A base path is not there.
+            IsFileError: A base path is a file.
+            StoreUnavailableError: The store does not answer.
+        """
+        from skillfs.searching import search
+
+        access = self._lookup.access(base_paths)
+        view = View(Mount("", self._engine, self._lookup, self._reader, self.max_age), access)
+        return search([view], query, limit, seconds)
 
     # -- freshness -----------------------------------------------------------------------------------------
 

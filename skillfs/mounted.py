@@ -14,6 +14,7 @@ from skillfs.core.digest import uuid_text
 from skillfs.core.drawing import Tree
 from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
 from skillfs.core.refs import HashRef, PathRef
+from skillfs.core.search import SearchResults
 from skillfs.core.wire import Content, Lines
 from skillfs.digests import manifest_of
 from skillfs.errors import (
@@ -103,12 +104,21 @@ class MountedStores(FsspecFace):
         base_paths: Sequence[object] | None = None,
         encoding: str | None = None,
         expect_hash: str | None = None,
+        most_characters: int | None = None,
     ) -> Lines:
         """See `SkillFileSystem.get_lines`."""
 
         def read(view: View, asked: Asked) -> Lines:
             mount, access = view
-            found = mount.reader.lines(asked, offset, limit, access, encoding, expect_hash)
+            found = mount.reader.lines(asked, offset, limit, access, encoding, expect_hash, most_characters)
+            return replace(found, path=mount.path(found.path or ""))
+
+        return self._of_file(ref, base_paths, read)
+
+    def _whole_text(self, ref: object, base_paths: Sequence[object] | None, encoding: str | None) -> Content:
+        def read(view: View, asked: Asked) -> Content:
+            mount, access = view
+            found = mount.reader.content(asked, 0, None, access, encoding, None, held_for="an outline")
             return replace(found, path=mount.path(found.path or ""))
 
         return self._of_file(ref, base_paths, read)
@@ -238,6 +248,21 @@ class MountedStores(FsspecFace):
     def roots(self) -> tuple[str, ...]:
         """See `SkillFileSystem.roots`."""
         return self._table.spellings
+
+    # -- search --------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        base_paths: Sequence[object] | None = None,
+        seconds: float | None = None,
+    ) -> SearchResults:
+        """See `SkillFileSystem.search`."""
+        from skillfs.searching import search
+
+        return search(self._table.within(base_paths).views(), query, limit, seconds)
 
     # -- freshness -----------------------------------------------------------------------------------------
 

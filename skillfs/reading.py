@@ -20,16 +20,21 @@ from skillfs.core.digest import uuid_text, xxh3, xxh3_of_blocks
 from skillfs.core.refs import HashRef
 from skillfs.core.text import (
     HOLD_LIMIT,
+    LineCut,
+    Window,
     character_window,
     check_hold_limit,
     cut_characters,
     cut_lines,
+    cut_lines_within,
     decode_as,
     holds_for,
+    limit_window,
     line_window,
     normal_encoding,
     take_characters,
     take_lines,
+    take_lines_within,
 )
 from skillfs.core.textfacts import Grid, TextFacts, TextScanner, decoded_facts, scan_text
 from skillfs.core.wire import Content, Lines
@@ -105,14 +110,22 @@ class Reader:
         access: Access,
         encoding: str | None,
         expect_hash: str | None,
+        *,
+        held_for: str | None = None,
     ) -> Content:
-        """See `SkillFileSystem.get_content`."""
+        """See `SkillFileSystem.get_content`.
+
+        With `held_for`, which says what the whole text is needed for, a file that is too large to be held is
+        refused before it is read.
+        """
         check_count("start", start, 0)
         if length is not None:
             check_count("length", length, 0)
         named = _check_reading(encoding, expect_hash)
 
         def read(row: Row, handle: Handle) -> Content:
+            if held_for is not None:
+                check_hold_limit(handle.state.size, f"for {held_for}", "read it by lines or characters")
             md5, facts, whole = self._text(row, handle, named, expect_hash)
             window = character_window(facts, handle.state.size, start, length)
             if whole is None:
@@ -136,25 +149,26 @@ class Reader:
         access: Access,
         encoding: str | None,
         expect_hash: str | None,
+        most_characters: int | None = None,
     ) -> Lines:
         """See `SkillFileSystem.get_lines`."""
         check_count("offset", offset, 1)
         if limit is not None:
             check_count("limit", limit, 0)
+        if most_characters is not None:
+            check_count("most_characters", most_characters, 1)
         named = _check_reading(encoding, expect_hash)
 
         def read(row: Row, handle: Handle) -> Lines:
             md5, facts, whole = self._text(row, handle, named, expect_hash)
             window = line_window(facts, handle.state.size, offset, limit)
-            if whole is None:
-                text = take_lines(_bytes(handle, window.offset, window.end), window, facts)
-            else:
-                text = cut_lines(whole, window) if window.count else ""
+            text, count, cut_at = _lines(handle, facts, whole, window, most_characters)
             assert row.skill is not None
             assert row.uuid is not None
             return Lines(
                 uuid_text(row.uuid), row.name, md5.hex(), facts.characters, facts.lines,
-                min(offset, MOST_START), window.count, uuid_text(row.skill.uuid), text, row.id, row.path,
+                min(offset, MOST_START), count, uuid_text(row.skill.uuid), text, row.id, row.path,
+                handle.state.size, cut_at,
             )  # fmt: skip
 
         return self.with_handle(asked, access, read)
@@ -432,6 +446,23 @@ def _bytes(handle: Handle, start: int, end: int) -> bytes:
     if len(data) != end - start:
         raise _Retry
     return data
+
+
+def _lines(
+    handle: Handle, facts: TextFacts, whole: str | None, window: Window, most_characters: int | None
+) -> LineCut:
+    """The lines of a window, or as many of them as have no more than some characters."""
+    if most_characters is not None:
+        if whole is not None:
+            return cut_lines_within(whole, window, most_characters)
+        limited = limit_window(window, facts, most_characters)
+        data = _bytes(handle, limited.offset, limited.end)
+        return take_lines_within(data, window, limited, facts, most_characters)
+    if whole is None:
+        text = take_lines(_bytes(handle, window.offset, window.end), window, facts)
+    else:
+        text = cut_lines(whole, window) if window.count else ""
+    return LineCut(text, window.count, None)
 
 
 def _compute(handle: Handle) -> tuple[_Facts, bytes]:

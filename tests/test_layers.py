@@ -13,15 +13,15 @@ STOREYS = [
     {"stores", "index"},
     {"sync", "access"},
     {"opening", "lookup", "open_file", "feed"},
-    {"reading", "listing"},
+    {"reading", "listing", "wordindex"},
     {"mounts", "writing"},
     {"digests"},
-    {"tree", "indexing", "folding", "following", "fsspec_writing"},
+    {"tree", "indexing", "folding", "following", "fsspec_writing", "searching"},
     {"fsspec_face"},
     {"mounted"},
     {"filesystem"},
     {"tools"},
-    {"faces", "testing", "upath"},
+    {"faces", "testing", "upath", "agentskills"},
     {"__main__"},
 ]
 """From the ground up. What shares a storey does not know each other."""

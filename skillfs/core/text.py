@@ -14,26 +14,30 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
-from typing import AnyStr, NoReturn
+from dataclasses import dataclass, replace
+from typing import AnyStr, NamedTuple, NoReturn
 
 from skillfs.core.textfacts import TextFacts
 from skillfs.errors import ChangedError, InvalidArgumentError, NotTextError, TooLargeError, quoted
 
 __all__ = [
     "HOLD_LIMIT",
+    "LineCut",
     "Window",
     "character_window",
     "check_hold_limit",
     "cut_characters",
     "cut_lines",
+    "cut_lines_within",
     "decode_as",
     "holds_for",
+    "limit_window",
     "line_window",
     "normal_encoding",
     "not_text_message",
     "take_characters",
     "take_lines",
+    "take_lines_within",
 ]
 
 HOLD_LIMIT = 64 * 2**20
@@ -67,6 +71,20 @@ class Window:
 _NOTHING = Window(0, 0, 0, 0)
 
 
+class LineCut(NamedTuple):
+    """As many whole lines as a number of characters allows; of one that alone is too long, its beginning.
+
+    Attributes:
+        text: The lines.
+        lines: How many there are; 1 for the beginning of one.
+        cut_at: Where in the file, in characters, a line was cut; None where all are whole.
+    """
+
+    text: str
+    lines: int
+    cut_at: int | None
+
+
 def not_text_message(facts: TextFacts) -> str:
     """Say why a file is not text, at which byte, and what can be done."""
     return (
@@ -75,16 +93,25 @@ def not_text_message(facts: TextFacts) -> str:
     )
 
 
-def check_hold_limit(size_bytes: int) -> None:
+def check_hold_limit(
+    size_bytes: int,
+    why: str = "in its encoding",
+    instead: str = "convert it to UTF-8, or read it as bytes",
+) -> None:
     """Refuse to hold a file that is too large for it.
+
+    Args:
+        size_bytes: Its size.
+        why: When it has to be held, for the message.
+        instead: What can be done, for the message.
 
     Raises:
         TooLargeError: The file has more than `HOLD_LIMIT` bytes.
     """
     if size_bytes > HOLD_LIMIT:
         raise TooLargeError(
-            f"the file has {size_bytes} bytes, and in its encoding it would have to be held whole, which is "
-            f"done up to {HOLD_LIMIT}; convert it to UTF-8, or read it as bytes"
+            f"the file has {size_bytes} bytes, and {why} it would have to be held whole, which is "
+            f"done up to {HOLD_LIMIT}; {instead}"
         )
 
 
@@ -222,6 +249,22 @@ def line_window(facts: TextFacts, size_bytes: int, first_line: int, limit: int |
     return Window(first * step, end, start - counts[first - 1] if first else start, count)
 
 
+def limit_window(window: Window, facts: TextFacts, most_characters: int) -> Window:
+    """Return a window of lines without the bytes that some first characters of the lines do not need.
+
+    Args:
+        window: From `line_window`.
+        facts: Of the file.
+        most_characters: Characters of the lines that are wanted at most.
+    """
+    if facts.grid is None or not window.count:
+        return window
+    # The first line begins no more than a step behind the offset.
+    width = 1 if facts.encoding == "ascii" else 4
+    end = window.offset + facts.grid.step + width * most_characters
+    return replace(window, end=end) if end < window.end else window
+
+
 def take_characters(data: bytes, window: Window, facts: TextFacts) -> str:
     """Cut the characters of a window from its bytes.
 
@@ -254,6 +297,67 @@ def take_lines(data: bytes, window: Window, facts: TextFacts) -> str:
         return _cut_lines(_decode_window(data, window, facts), "\n", window)
     except UnicodeDecodeError:
         _raise_changed()
+
+
+def take_lines_within(
+    data: bytes, window: Window, limited: Window, facts: TextFacts, most_characters: int
+) -> LineCut:
+    """Cut from bytes as many whole lines of a window as have no more than some characters together.
+
+    Args:
+        data: The bytes of `limited`.
+        window: From `line_window`.
+        limited: The same from `limit_window`.
+        facts: Of the file.
+        most_characters: At least 1.
+
+    Raises:
+        ChangedError: The bytes are not those the facts are about.
+    """
+    if not window.count:
+        return LineCut("", 0, None)
+    try:
+        text = _decode_window(data, limited, facts)
+    except UnicodeDecodeError:
+        _raise_changed()
+    before = 0
+    if window.offset and facts.grid is not None:
+        counts = facts.grid.characters
+        before = window.offset if counts is None else counts[window.offset // facts.grid.step - 1]
+    return cut_lines_within(text, window, most_characters, before, more=limited.end < window.end)
+
+
+def cut_lines_within(
+    text: str, window: Window, most_characters: int, before: int = 0, *, more: bool = False
+) -> LineCut:
+    """The same from a text that is decoded.
+
+    Args:
+        text: The text of the bytes of the window.
+        window: From `line_window`.
+        most_characters: At least 1.
+        before: Characters of the file before the text.
+        more: Whether the text ends before the window does.
+
+    Raises:
+        ChangedError: The text has not so many lines.
+    """
+    if not window.count:
+        return LineCut("", 0, None)
+    found = text.count("\n")
+    if found < window.skip or (not more and found < window.skip + window.count - 1):
+        _raise_changed()
+    start = _behind_newline(text, "\n", window.skip)
+    stop = len(text)
+    if found >= window.skip + window.count:
+        stop, more = _behind_newline(text, "\n", window.skip + window.count), False
+    if not more and stop - start <= most_characters:
+        return LineCut(text[start:stop], window.count, None)
+    last = text.rfind("\n", start, start + most_characters) + 1
+    if last:
+        return LineCut(text[start:last], text.count("\n", start, last), None)
+    last = start + most_characters
+    return LineCut(text[start:last], 1, before + last)
 
 
 def cut_characters(text: str, window: Window) -> str:

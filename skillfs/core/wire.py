@@ -164,6 +164,9 @@ class Lines:
         text: The lines, exactly as stored.
         id: Integer id of the file.
         path: Store path of the file.
+        size_bytes: Bytes of the whole file.
+        cut_at: Where the rest of a line starts, in characters of the file, when that line is the only one
+            here and longer than what may be returned; None where every line is whole.
     """
 
     uuid: str
@@ -177,15 +180,17 @@ class Lines:
     text: str = field(repr=False)
     id: int | None = field(default=None, compare=False)
     path: str | None = field(default=None, compare=False)
+    size_bytes: int | None = field(default=None, compare=False)
+    cut_at: int | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether the last line of the file is among these, or before them."""
-        return self.offset + self.count > self.lines
+        """Whether the end of the last line of the file is among these, or before them."""
+        return self.offset + self.count > self.lines and self.cut_at is None
 
     @property
     def next_offset(self) -> int | None:
-        """The `offset` of the next lines; None when there are no more."""
+        """The `offset` of the next lines, behind one that was cut; None when there are no more."""
         following = self.offset + self.count
         return following if following <= self.lines else None
 

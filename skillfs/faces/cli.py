@@ -3,122 +3,67 @@
 It parses, asks `SkillFileSystem` and prints; what is refused is refused there. A command exits with 0 when
 all is well, 1 when it found something wrong (`check`) or nothing at all (`find`), and 2 when it could not be
 carried out.
+
+Here are the commands that list and read; the others are in modules of their own, imported when they are used.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from skillfs import __version__
 from skillfs.core.refs import printable_path
-from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, StoreUnavailableError, quoted
+from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, quoted
 from skillfs.faces import output
-from skillfs.faces.changes import ANEW, States, change_lines, changes_dict, tell_changes
-from skillfs.faces.stores import STORE_VARIABLE, conventional_stores, named_stores, stores_of_environment
+from skillfs.faces.stores import STORE_VARIABLE
+from skillfs.faces.target import COULD_NOT_RUN, FINE, FOUND_WRONG, Target, json_option
 
 if TYPE_CHECKING:
-    from skillfs.core.model import Entry, Problem
+    from skillfs.core.model import Entry
     from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["command", "main"]
 
-FINE = 0
-FOUND_WRONG = 1
-COULD_NOT_RUN = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NOBODY_READS = 141  # 128 + SIGPIPE
 
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-
-_LOOK_SECONDS = 1.0
-"""How long `watch` waits for changes before it looks whether anybody still reads what it prints."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The options that say which stores are meant and what of them."""
-
-    stores: tuple[str, ...]
-    index: str | None
-    base: tuple[str, ...]
-    follow: tuple[str, ...]
-    ignore: tuple[str, ...]
-
-    def named(self) -> str | dict[str, str] | None:
-        """The stores that are named, or the one; None when none is."""
-        said = os.environ.get(STORE_VARIABLE)
-        values = self.stores or (stores_of_environment(said) if said else ())
-        return named_stores(values) if values else None
-
-    def alone(self) -> str:
-        """The one store that a command changes, which has to be named."""
-        stores = self.named()
-        if stores is None:
-            raise InvalidArgumentError(
-                "which store? name the folder that holds the skill folders: skillfs -s STORE, "
-                f"or set {STORE_VARIABLE}"
-            )
-        if isinstance(stores, str):
-            return stores
-        if len(stores) > 1:
-            raise InvalidArgumentError(f"{len(stores)} stores are named, and this is done to one; name that")
-        return next(iter(stores.values()))
-
-    def _arguments(self) -> dict[str, Any]:
-        """The stores as `SkillFileSystem` takes them, and where their index is."""
-        stores = self.named()
-        if stores is None:
-            stores, left_out = conventional_stores()
-            for message in left_out:
-                output.complain("warning", message)
-        if isinstance(stores, str) or self.index in (None, ":memory:"):
-            return {"store": stores, "index": self.index}
-        if len(stores) > 1:
-            raise InvalidArgumentError(
-                f"--index names the index of one store, and there are {len(stores)}; leave it away, "
-                'or pass ":memory:"'
-            )
-        return {"store": {name: {"store": store, "index": self.index} for name, store in stores.items()}}
-
-    @contextmanager
-    def open(self, *, log: bool = True) -> Iterator[SkillFileSystem]:
-        """Open the stores, showing progress when that takes long.
-
-        Args:
-            log: Whether what is logged is told on standard error.
-        """
-        from skillfs.filesystem import SkillFileSystem
-        from skillfs.index.database import IndexWarning
-
-        warnings.simplefilter("always", IndexWarning)
-        with output.logged(told=log):
-            with output.Progress("reading the store") as progress:
-                fs = SkillFileSystem(
-                    **self._arguments(),
-                    base_paths=list(self.base) if self.base else None,
-                    follow=self.follow,
-                    ignore=self.ignore,
-                    on_progress=progress.callback,
-                    skip_instance_cache=True,
-                )
-            yield fs
+_ELSEWHERE = {
+    "changes": ("state_commands", "changes"),
+    "check": ("state_commands", "check"),
+    "index": ("state_commands", "index"),
+    "init": ("state_commands", "init"),
+    "mcp": ("mcp_command", "mcp_command"),
+    "outline": ("tool_commands", "outline"),
+    "run": ("tool_commands", "run"),
+    "search": ("tool_commands", "search"),
+    "status": ("state_commands", "status"),
+    "tools": ("tool_commands", "tools"),
+    "watch": ("state_commands", "watch"),
+}
+"""Commands of other modules: each with its module and its name there."""
 
 
-def _json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+class _Commands(click.Group):
+    """All commands, of which those of other modules are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, name = _ELSEWHERE[cmd_name]
+        found: click.Command = getattr(import_module(f"skillfs.faces.{module}"), name)
+        return found
 
 
 class _LineRange(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -141,6 +86,7 @@ class _LineRange(click.ParamType):  # type: ignore[type-arg]  # generic only in 
 
 
 @click.group(
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: skillfs -s ./skills tree",
@@ -186,7 +132,7 @@ def command(
     are taken, such as .claude/skills, those in the project (up to the folder with .git) before those in the
     home folder. --index belongs to one store.
     """
-    context.obj = _Target(stores, index, base, follow, ignore)
+    context.obj = Target(stores, index, base, follow, ignore)
     if context.invoked_subcommand is None:
         output.write(context.get_help() + "\n")
 
@@ -196,9 +142,9 @@ def command(
 
 @command.command(epilog="Example: skillfs -s ./skills skills --json")
 @click.option("--fold", is_flag=True, help="Show skills of the same content once, with all their places.")
-@_json_option
+@json_option
 @click.pass_obj
-def skills(target: _Target, fold: bool, as_json: bool) -> None:
+def skills(target: Target, fold: bool, as_json: bool) -> None:
     """List the skills: name, path, description.
 
     With --fold, the places of copies follow, with a space between them.
@@ -232,10 +178,10 @@ def skills(target: _Target, fold: bool, as_json: bool) -> None:
     "--limit", type=int, default=500, metavar="N", help="Entries to show, 500 by default; 0 for all."
 )
 @click.option("--cursor", metavar="CURSOR", help="Go on after an earlier, cut tree.")
-@_json_option
+@json_option
 @click.pass_obj
 def tree(
-    target: _Target,
+    target: Target,
     ref: str | None,
     depth: int | None,
     no_files: bool,
@@ -277,9 +223,9 @@ def tree(
 @click.option(
     "--hash", "content_hash", metavar="HASH", help="Only files with this sha256:…, md5:… or xxh3:…."
 )
-@_json_option
+@json_option
 @click.pass_obj
-def find(target: _Target, patterns: tuple[str, ...], content_hash: str | None, as_json: bool) -> int:
+def find(target: Target, patterns: tuple[str, ...], content_hash: str | None, as_json: bool) -> int:
     """List paths, by name or by content.
 
     Prints the paths of files and folders, one a line, and exits with 1 when there are none. A name that could
@@ -347,7 +293,7 @@ def _entry(fs: SkillFileSystem, ref: str) -> Entry | None:
 @click.option("--bytes", "raw", is_flag=True, help="Write the bytes of the file, text or not.")
 @click.pass_obj
 def cat(
-    target: _Target,
+    target: Target,
     ref: str,
     start: int | None,
     length: int | None,
@@ -383,9 +329,9 @@ def cat(
 
 @command.command(epilog="Example: skillfs -s ./skills stat pdf/SKILL.md")
 @click.argument("ref")
-@_json_option
+@json_option
 @click.pass_obj
-def stat(target: _Target, ref: str, as_json: bool) -> None:
+def stat(target: Target, ref: str, as_json: bool) -> None:
     """Show facts about a file, folder or skill."""
     with target.open() as fs:
         values = output.as_dict(fs.entry(ref), fs.roots)
@@ -393,160 +339,6 @@ def stat(target: _Target, ref: str, as_json: bool) -> None:
         output.write_json(values)
     else:
         output.fields(values)
-
-
-# -- the state of the store --------------------------------------------------------------------------------
-
-
-@command.command(epilog="Example: skillfs -s ./skills check --strict")
-@click.option("--strict", is_flag=True, help="Exit with 1 on warnings and notes, too.")
-@_json_option
-@click.pass_obj
-def check(target: _Target, strict: bool, as_json: bool) -> int:
-    """List what is wrong with the skills.
-
-    Prints a line for each problem, PATH:LINE: SEVERITY CODE: MESSAGE, and exits with 1 when there are errors.
-    """
-    with target.open() as fs:
-        problems = fs.problems()
-    count = dict.fromkeys(("error", "warning", "info"), 0)
-    for problem in problems:
-        count[problem.severity] += 1
-    if as_json:
-        output.write_json({"problems": [output.as_dict(p, fs.roots) for p in problems], "counts": count})
-    else:
-        output.write("".join(_problem_line(p, fs.roots) + "\n" for p in problems))
-        output.note(
-            f"{output.counted(count['error'], 'error')}, {output.counted(count['warning'], 'warning')}, "
-            f"{output.counted(count['info'], 'note')}"
-        )
-    return FOUND_WRONG if count["error"] or (strict and problems) else FINE
-
-
-def _problem_line(problem: Problem, roots: Sequence[str]) -> str:
-    where = output.path(problem.path, roots) + ("" if problem.line is None else f":{problem.line}")
-    severity = output.styled(problem.severity, _COLOURS[problem.severity])
-    return f"{where}: {severity} {problem.code}: {output.printable(problem.message)}"
-
-
-@command.command(epilog="Example: skillfs -s ./skills index --full")
-@click.option("--full", is_flag=True, help="Read every file now, for its characters, MD5 and SHA-256.")
-@_json_option
-@click.pass_obj
-def index(target: _Target, full: bool, as_json: bool) -> None:
-    """Build the index, or bring it up to date.
-
-    Says what it holds then. Every other command brings it up to date as well, without reading more than it
-    needs.
-    """
-    with target.open() as fs:
-        if full:
-            with output.Progress("reading every file") as progress:
-                fs.index_all(on_progress=progress)
-        status = _status_of(fs)
-    if as_json:
-        output.write_json(status)
-    else:
-        output.write(
-            f"{output.counted(status['skills'], 'skill')}, {output.counted(status['files'], 'file')}, "
-            f"{output.counted(status['bytes'], 'byte')}; revision {status['revision']}\n"
-        )
-
-
-@command.command(epilog="Example: skillfs -s ./skills status")
-@_json_option
-@click.pass_obj
-def status(target: _Target, as_json: bool) -> None:
-    """Show counts, revision and place of the index."""
-    with target.open() as fs:
-        values = _status_of(fs)
-    if as_json:
-        output.write_json(values)
-        return
-    mounts = values.pop("mounts", ())
-    output.fields(values)
-    for mount in mounts:
-        output.write("\n")
-        output.fields(mount)
-
-
-def _status_of(fs: SkillFileSystem) -> dict[str, Any]:
-    """The status but for how it is watched: a command that ends at once watches nothing."""
-    status = fs.status()
-    for one in (status, *status.get("mounts", ())):
-        for name in ("watch", "watch_reason", "watched_folders"):
-            one.pop(name, None)
-    return status
-
-
-@command.command(epilog="Example: skillfs -s ./skills changes --since 1767225600")
-@click.option("--since", type=int, default=0, metavar="N", help="Revision that an earlier call told.")
-@_json_option
-@click.pass_obj
-def changes(target: _Target, since: int, as_json: bool) -> None:
-    """List what changed since a revision.
-
-    Prints a line for each change, the oldest first; standard error tells the revision for the next time.
-    """
-    with target.open() as fs:
-        found = fs.changes(since)
-    if as_json:
-        output.write_json(changes_dict(found, fs.roots))
-        return
-    output.write(change_lines(found, fs.roots))
-    if found.reset:
-        output.note(f"what changed since revision {since} is not known: {ANEW}")
-    output.note(f"now at revision {found.revision}; next time: skillfs changes --since {found.revision}")
-
-
-@command.command(epilog="Example: skillfs -s ./skills watch --json")
-@click.option("--since", type=int, metavar="N", help="Revision to begin after; the present one by default.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line, for each revision with changes."
-)
-@click.pass_obj
-def watch(target: _Target, since: int | None, as_json: bool) -> None:
-    """Print changes as they come, until interrupted.
-
-    Prints a line for each change, as `changes` does. Standard error tells the revision to begin with, how the
-    stores are watched, and when one of them is away: it is waited for.
-    """
-    # What is logged of the stores is told as their state, and of which of them it is.
-    with target.open(log=False) as fs, fs.watch(since=since) as feed:
-        states = States()
-        failure = None
-        output.note(f"at revision {feed.revision}; interrupt to stop")
-        while True:
-            try:
-                changes = feed.get(timeout=_LOOK_SECONDS)
-                failure = None
-            except StoreUnavailableError as error:
-                if error.message != failure:
-                    failure = error.message
-                    output.complain(error.code, failure)
-                changes = None
-                time.sleep(_LOOK_SECONDS)
-            states.tell(feed.status())
-            output.require_reader()
-            if changes is not None:
-                tell_changes(changes, fs.roots, as_json=as_json)
-
-
-@command.command(epilog="Example: skillfs -s ./skills init")
-@click.pass_obj
-def init(target: _Target) -> None:
-    """Write the identity of the store into it.
-
-    UUIDs and ids are then the same wherever the store is copied or moved.
-    """
-    from skillfs.opening import STORE_FILE, open_store, store_namespace, write_store_id
-
-    store = open_store(target.alone())
-    namespace = store_namespace(store, None)
-    if write_store_id(store, namespace):
-        output.write(f"wrote {STORE_FILE}: the store is {namespace}\n")
-    else:
-        output.write(f"{STORE_FILE} is there already: the store is {namespace}\n")
 
 
 # -- running -----------------------------------------------------------------------------------------------

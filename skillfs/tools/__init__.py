@@ -17,13 +17,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from skillfs.tools.files import FILE_TOOLS
+from skillfs.tools.payloads import Payload, parse_payload, run_payload
 from skillfs.tools.registry import Answer, SchemaFormat, Tool, check_fixed, find_tool, schemas_of
 from skillfs.tools.skills import SKILL_TOOLS
 
 if TYPE_CHECKING:
     from skillfs.filesystem import SkillFileSystem
 
-__all__ = ["TOOLS", "Answer", "Tool", "answer", "call", "schemas"]
+__all__ = ["TOOLS", "Answer", "Payload", "Tool", "answer", "call", "parse_payload", "run_payload", "schemas"]
 
 TOOLS: Mapping[str, Tool] = MappingProxyType({tool.name: tool for tool in (*SKILL_TOOLS, *FILE_TOOLS)})
 """Every tool by its name."""

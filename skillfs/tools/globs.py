@@ -14,13 +14,18 @@ def split_globs(text: str) -> list[str]:
         text: Globs separated by commas, such as `*.md, src/*.{py,sh}`.
     """
     parts: list[str] = []
+    braces = _closed_braces(text)
+    last_bracket = text.rfind("]")
     start = at = 0
     while at < len(text):
         char = text[at]
         if char == "\\":
             at += 1
-        elif char in "{[":
-            at = max(at, _closing(text, at))
+        elif char == "{":
+            at = braces.get(at, at)
+        elif char == "[" and at < last_bracket:
+            first = at + 2 if text[at + 1 : at + 2] in ("!", "^") else at + 1
+            at = max(at, text.find("]", first + 1))  # a bracket that comes first stands for itself
         elif char == ",":
             parts.append(text[start:at])
             start = at + 1
@@ -29,21 +34,17 @@ def split_globs(text: str) -> list[str]:
     return [part for part in map(str.strip, parts) if part]
 
 
-def _closing(text: str, opening: int) -> int:
-    """Where the brace or bracket that opens at a place is closed; -1 when it is not."""
-    if text[opening] == "[":
-        first = opening + 2 if text[opening + 1 : opening + 2] in ("!", "^") else opening + 1
-        return text.find("]", first + 1)  # a bracket that comes first stands for itself
-    depth = 0
-    at = opening
+def _closed_braces(text: str) -> dict[int, int]:
+    """Where each brace that is closed is closed. In one pass: looking from each to the end takes minutes."""
+    closed: dict[int, int] = {}
+    opened: list[int] = []
+    at = 0
     while at < len(text):
         if text[at] == "\\":
             at += 1
         elif text[at] == "{":
-            depth += 1
-        elif text[at] == "}":
-            depth -= 1
-            if not depth:
-                return at
+            opened.append(at)
+        elif text[at] == "}" and opened:
+            closed[opened.pop()] = at
         at += 1
-    return -1
+    return closed

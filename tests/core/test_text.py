@@ -9,18 +9,22 @@ from hypothesis import strategies as st
 
 from skillfs.core.text import (
     HOLD_LIMIT,
+    LineCut,
     Window,
     character_window,
     check_hold_limit,
     cut_characters,
     cut_lines,
+    cut_lines_within,
     decode_as,
     holds_for,
+    limit_window,
     line_window,
     normal_encoding,
     not_text_message,
     take_characters,
     take_lines,
+    take_lines_within,
 )
 from skillfs.core.textfacts import GRID_STEP, TextFacts, TextScanner, decoded_facts, scan_text
 from skillfs.errors import ChangedError, InvalidArgumentError, NotTextError, TooLargeError
@@ -456,3 +460,71 @@ class TestNamedEncodings:
         )
         lines = line_window(facts, len(data), start + 1, length)
         assert cut_lines(text, lines) == "".join(split_lines(text)[start : start + length])
+
+
+# -- as many lines as fit ----------------------------------------------------------------------------------
+
+
+def read_lines_within(data: bytes, facts: TextFacts, first: int, limit: int | None, most: int) -> LineCut:
+    window = line_window(facts, len(data), first, limit)
+    limited = limit_window(window, facts, most)
+    return take_lines_within(data[limited.offset : limited.end], window, limited, facts, most)
+
+
+def lines_that_fit(text: str, first: int, limit: int | None, most: int) -> LineCut:
+    """The same by the plainest means."""
+    lines = text.split("\n")
+    whole = [line + "\n" for line in lines[:-1]] + [line for line in lines[-1:] if line]
+    before = len("".join(whole[: first - 1]))
+    wanted = whole[first - 1 :] if limit is None else whole[first - 1 :][:limit]
+    taken: list[str] = []
+    for line in wanted:
+        if len("".join(taken)) + len(line) > most:
+            break
+        taken.append(line)
+    if wanted and not taken:
+        return LineCut(wanted[0][:most], 1, before + most)
+    return LineCut("".join(taken), len(taken), None)
+
+
+@given(
+    text=any_text,
+    step=any_step,
+    first=st.integers(1, 12),
+    limit=st.none() | st.integers(0, 12),
+    most=st.integers(1, 40),
+)
+@example(text="\n", step=1, first=1, limit=None, most=1)
+@example(text="😀😀\n😀", step=1, first=1, limit=None, most=2)
+@example(text="é\n" * 5 + "é" * 60, step=3, first=6, limit=None, most=7)
+@example(text="a" * 7 + "\nb\n" + "c\n" * 20, step=9, first=2, limit=1, most=4)
+def test_as_many_whole_lines_as_fit(text: str, step: int, first: int, limit: int | None, most: int) -> None:
+    data = text.encode()
+    facts = facts_of(data, step)
+    wanted = lines_that_fit(text, first, limit, most)
+    assert read_lines_within(data, facts, first, limit, most) == wanted
+    whole = line_window(decoded_facts(text, "utf-8"), len(data), first, limit)
+    assert cut_lines_within(text, whole, most) == wanted
+    if wanted.cut_at is not None:
+        assert text[: wanted.cut_at].endswith(wanted.text)
+
+
+def test_lines_that_fit_are_read_with_bytes_for_them_alone() -> None:
+    data = ("short\n" + "é" * 1_000_000 + "\nend\n").encode()
+    facts = facts_of(data, GRID_STEP)
+    window = line_window(facts, len(data), 2, None)
+    limited = limit_window(window, facts, 1_000)
+    assert limited.end - limited.offset <= GRID_STEP + 4 * 1_000
+    cut = take_lines_within(data[limited.offset : limited.end], window, limited, facts, 1_000)
+    assert cut == LineCut("é" * 1_000, 1, 1_006)
+
+
+def test_lines_that_fit_of_other_bytes_are_refused() -> None:
+    data = b"a\nb\nc\n" * 2_000
+    facts = facts_of(data, GRID_STEP)
+    window = line_window(facts, len(data), 1_000, 3)
+    other = b"x" * (window.end - window.offset)
+    with pytest.raises(ChangedError):
+        take_lines_within(other, window, window, facts, 100)
+    with pytest.raises(ChangedError):
+        take_lines_within(other[1:], window, window, facts, 100)
