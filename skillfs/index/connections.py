@@ -9,12 +9,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
+from typing import Any
 from weakref import ref
 
 __all__ = [
     "FILES",
     "MOST_CONNECTIONS",
     "MOST_FORK_SECONDS",
+    "ClosingConnection",
     "Connection",
     "forget_connections",
     "inside_sqlite",
@@ -93,6 +95,26 @@ class _Depth(threading.local):
 
 
 inside_sqlite = _InsideSQLite()
+
+
+class ClosingConnection(sqlite3.Connection):
+    """A connection that closes itself when nobody refers to it any more, but in no other process.
+
+    From Python 3.13 on one that is collected unclosed warns, and among objects that refer to each other the
+    garbage collector may come to it before it comes to who would have closed it.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._pid = os.getpid()
+        super().__init__(*arguments, **options)
+
+    def __del__(self) -> None:
+        if self._pid != os.getpid():
+            _leaked.append(self)
+        else:
+            with inside_sqlite, contextlib.suppress(sqlite3.Error):
+                self.close()
+
 
 _leaked: list[sqlite3.Connection] = []
 _on_disk: set[int] = set()  # the connections to files; a set, as its operations need no lock

@@ -24,6 +24,7 @@ from weakref import WeakSet
 from skillfs.errors import InvalidArgumentError, no_handle_left
 from skillfs.index.connections import (
     MOST_FORK_SECONDS,
+    ClosingConnection,
     Connection,
     forget_connections,
     inside_sqlite,
@@ -396,6 +397,7 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=ClosingConnection,
         )
         try:
             connection.execute("ATTACH DATABASE ? AS facts", (":memory:" if memory else str(self.path),))

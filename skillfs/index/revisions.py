@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from skillfs.index.connections import inside_sqlite
+from skillfs.index.connections import ClosingConnection, inside_sqlite
 from skillfs.index.faults import is_damage, is_unwritable, may_pass, unavailable
 
 __all__ = ["Revisions", "Vector"]
@@ -168,7 +168,9 @@ class _File:
     def __init__(self, path: Path, mode: str = "rwc") -> None:
         uri = f"file:{quote(str(path))}?mode={mode}"
         with inside_sqlite:
-            self._connection = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+            self._connection = sqlite3.connect(
+                uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, factory=ClosingConnection
+            )
         if mode != "ro":
             try:
                 self.run("BEGIN IMMEDIATE")
