@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks import corpus, harness, peers, watching
+from tests.benchmarks import corpus, harness, mcp_calls, peers, watching
 from tests.benchmarks.bucket import LIBRARY, Bucket
 from tests.benchmarks.harness import Contender, Limit, Row
 
@@ -189,6 +189,7 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
             (Limit(250),),
             ("listed", "drawn"),
         ),
+        *_search_rows(store, index, state),
         Row(
             "cli-start",
             "skillfs -s sample_skills tree",
@@ -198,6 +199,35 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
                 package("skills-ref", "skills-ref, one skill", "skills_ref_prompt", skills=one_sample),
                 ours("command_line", samples=str(samples), state=state),
             ),
+        ),
+    ]
+
+
+def _search_rows(store: str, index: str, state: str) -> list[Row]:
+    def floor(function: str, **arguments: object) -> Contender:
+        where = {"store": store, "state": state, **arguments}
+        return Contender("bare FTS5, all detail", "floor", "searching", function, where)
+
+    def ours(function: str, **arguments: object) -> Contender:
+        where = {"store": store, "index": index, **arguments}
+        return Contender("skillfs", "skillfs", "searching", function, where)
+
+    kinds = ("all", "one base")
+    return [
+        Row("search-build", "the first search", "s", (floor("build_fts"), ours("build"))),
+        Row(
+            "search-rare",
+            "search for a word of few texts",
+            "µs",
+            (floor("rare_fts", calls=100), ours("rare", calls=100)),
+            figures=kinds,
+        ),
+        Row(
+            "search-common",
+            "search for words of most texts",
+            "µs",
+            (floor("common_fts", calls=30), ours("common", calls=30)),
+            figures=kinds,
         ),
     ]
 
@@ -388,6 +418,9 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
         "re-opening": made,
         "check-again": made,
         "discovery": made,
+        "search-build": made,
+        "search-rare": made,
+        "search-common": made,
         "look-up": lookups,
         "tree": lookups,
     }
@@ -445,7 +478,8 @@ def main() -> None:
     nothing = corpus.Corpus(options.corpus, corpus.Shape(0, 0, 0, False, 0, 0, 0, [], [], 0))
     remote = [row.name for row in remote_rows("", "")]
     watched = [row.name for row in watching_rows("", "")]
-    every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "")
+    calls = [row.name for row in mcp_calls.rows()]
+    every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "") + mcp_calls.rows()
     if options.list:
         print("\n".join(f"{row.name:16}  {row.title}" for row in every))
         return
@@ -454,7 +488,7 @@ def main() -> None:
         parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
     asked = set(options.only or (row.name for row in every))
     made = lookups = nothing
-    if asked - set(remote) - set(watched):
+    if asked - set(remote) - set(watched) - set(calls):
         say(f"corpus of {options.skills:,} skills …")
         made = lookups = corpus.ensure(options.corpus.resolve() / f"{options.skills}", options.skills)
     if options.lookups_skills:
@@ -485,6 +519,7 @@ def main() -> None:
             harness.turn(Contender("skillfs", "skillfs", "rows", "prepare", arguments))
             every = watching_rows(store, state)
             wanted += [row for row in every if row.name in asked]
+        wanted += [row for row in mcp_calls.rows() if row.name in asked]
         results = [harness.compete(row, options.rounds, say) for row in wanted]
 
     shape = made.shape
