@@ -9,6 +9,7 @@ here only what they run at the end is run, in this environment.
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 import shutil
@@ -101,6 +102,25 @@ def test_python_sessions(place: Path) -> None:
     runner.run(session, out=said.append)
     assert runner.tries >= 10
     assert not runner.failures, "".join(said)
+
+
+def test_configuration_of_an_agent(place: Path) -> None:
+    """Started as it says, the server lists its tools and answers."""
+    import anyio
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    (block,) = blocks("json")
+    settings = json.loads(block)["mcpServers"]["skills"]
+    server = StdioServerParameters(**settings, env=dict(os.environ), cwd=place)
+
+    async def use() -> str:
+        async with Client(stdio_client(server)) as client:
+            assert len((await client.list_tools()).tools) == 7
+            read = await client.call_tool("read_file", {"path": "commit-messages/SKILL.md", "limit": 1})
+            return read.structured_content["output"]
+
+    assert anyio.run(use) == "---\n"
 
 
 def test_there_is_something_to_run() -> None:
