@@ -28,10 +28,13 @@ interface, holds 10,000 keys and a text of 20 MB, costs next to nothing itself, 
 and what it sends. Peers there are `rclone` and `s3fs`, which comes with the tests; the plainest program is
 written with boto3. "15 ms away" is the wall time when every answer comes 15 ms later.
 
+The rows that begin with `mcp-` make small stores of their own, and need the `mcp` package, which comes with
+the tests: the floor is a tool of the same SDK that answers what it has at hand.
+
 Look-ups and trees are timed on the main corpus; `--lookups-skills 86000` makes a second one of a million
 small files for them, which takes some minutes and 7 GB.
 
 The modules: `corpus` makes the files and `bucket` is the server; `floors`, `peers` and `rows` hold what is
-timed on disk, `remote` what is timed on S3; `measure` is the
+timed on disk, `remote` what is timed on S3, `mcp_calls` what is timed over MCP; `measure` is the
 clockwork that runs in every process; `harness` has the taking of turns, the targets and the table.
 """
