@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from skillfs.core.digest import id_of_uuid, sha256, uuid_text, xxh3_of_blocks
 from skillfs.core.model import FileDigest
-from skillfs.errors import InvalidArgumentError, not_found, quoted
+from skillfs.errors import ChangedError, InvalidArgumentError, IsFolderError, NotFoundError, not_found, quoted
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.lookup import Asked
 from skillfs.mounts import Mount, View
 from skillfs.stores.base import Handle
 
 __all__ = ["Hasher", "SkillFile", "files_below", "manifest_of"]
+
+ATTEMPTS = 3
+"""How often a manifest starts over when a file that it is to hold goes away."""
 
 _KEEP = (
     "INSERT OR REPLACE INTO sha256 SELECT ?, ? WHERE EXISTS "
@@ -146,11 +150,22 @@ def manifest_of(view: View, asked: Asked) -> tuple[FileDigest, ...]:
         asked: A reference to it.
 
     Raises:
-        NotFoundError: Nothing visible answers to the reference, or a file went away meanwhile.
+        NotFoundError: Nothing visible answers to the reference.
         IsFileError: It names a file.
         InvalidArgumentError: It names a folder that is no skill.
         UnreadableError: A file may not be read.
+        ChangedError: Files come and go, or change, faster than they can be read.
     """
+    for _ in range(ATTEMPTS):
+        files, known = _files_of_skill(view, asked)
+        with contextlib.suppress(NotFoundError, IsFolderError):  # which the index knows by then, too
+            return _measured(view, files, known)
+    raise ChangedError(
+        f"files of {quoted(asked.shown)} go away faster than they can be read; try again when it is at rest"
+    )
+
+
+def _files_of_skill(view: View, asked: Asked) -> tuple[list[SkillFile], dict[int, bytes]]:
     mount, access = view
     mount.ensure_fresh(mount.lookup.folder(asked, access).path)
     row = mount.lookup.folder(asked, access)
@@ -161,6 +176,10 @@ def manifest_of(view: View, asked: Asked) -> tuple[FileDigest, ...]:
     files, known = mount.engine.query(lambda: _with_digests(view, row.uuid or b""))
     if files is None:
         raise not_found(asked.shown)
+    return files, known
+
+
+def _measured(view: View, files: list[SkillFile], known: dict[int, bytes]) -> tuple[FileDigest, ...]:
     hasher = Hasher()
 
     def measure(file: SkillFile) -> FileDigest:
@@ -171,7 +190,7 @@ def manifest_of(view: View, asked: Asked) -> tuple[FileDigest, ...]:
         return FileDigest(file.path, size, f"sha256:{digest.hex()}", uuid_text(file.entry.uuid or b""))
 
     try:
-        return tuple(mount.reader.many(measure, files))
+        return tuple(view.mount.reader.many(measure, files))
     finally:
         hasher.keep()
 

@@ -388,9 +388,10 @@ class SkillFileSystem(FsspecFace):
 
         Raises:
             InvalidArgumentError: The reference is malformed, or names a folder that is no skill.
-            NotFoundError: Nothing visible answers to it, or a file went away meanwhile.
+            NotFoundError: Nothing visible answers to it.
             IsFileError: It names a file.
             UnreadableError: A file may not be read.
+            ChangedError: Files of it come and go, or change, faster than they can be read.
         """
         view = View(
             Mount("", self._engine, self._lookup, self._reader, self.max_age), self._lookup.access(base_paths)

@@ -217,13 +217,14 @@ class Reader:
     def details(self, asked: Asked, access: Access) -> tuple[FileState, str, TextFacts]:
         """State, MD5 and text facts of a file, all from one opening of it; computed where not known.
 
-        What is known of a file of a remote store is as of the last listing, like all that is listed.
+        What is known of a file of a remote store is as of the last listing, like all that is listed. A file
+        of which no listing tells the size is read for that each time.
         """
         if self._remote:
             row = self._lookup.file(asked, access)
             facts = self._known_facts(row)
-            if facts is not None:
-                state = FileState(row.signature, -1 if row.size is None else row.size, row.modified)
+            if facts is not None and row.size is not None:
+                state = FileState(row.signature, row.size, row.modified)
                 return state, facts.md5.hex(), facts.text
 
         def read(row: Row, handle: Handle) -> tuple[FileState, str, TextFacts]:
@@ -429,7 +430,7 @@ def check_count(name: str, value: object, least: int) -> None:
 def _check_reading(encoding: str | None, expect_hash: str | None) -> str | None:
     if expect_hash is not None and (not isinstance(expect_hash, str) or not _MD5.fullmatch(expect_hash)):
         raise InvalidArgumentError(
-            f"expect_hash is {quoted(expect_hash)}; pass the hash of an earlier page, 32 hex digits"
+            f"the expected hash is {quoted(expect_hash)}; pass the hash of an earlier page, 32 hex digits"
         )
     return None if encoding is None else normal_encoding(encoding)
 
@@ -437,7 +438,7 @@ def _check_reading(encoding: str | None, expect_hash: str | None) -> str | None:
 def _expect(facts: _Facts, expected: str | None) -> None:
     if expected is not None and facts.md5.hex() != expected.removeprefix("md5:").lower():
         raise ChangedError(
-            "the file is another version than expect_hash names; start again from its first page"
+            "the file is not the version with the expected hash; start again from its first page"
         )
 
 

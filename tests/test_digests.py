@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillfs import (
+    ChangedError,
     FileDigest,
     InvalidArgumentError,
     IsFileError,
@@ -17,6 +19,7 @@ from skillfs import (
     SkillFileSystem,
     UnreadableError,
 )
+from skillfs.reading import Reader
 from tests.conftest import skill_md, write
 
 FILES = {
@@ -119,3 +122,33 @@ def test_of_several_stores(root: Path, tmp_path: Path) -> None:
     assert told(fs.manifest("name:other")) == expected(root, "other", ["SKILL.md"])
     with pytest.raises(InvalidArgumentError, match="mounts"):
         fs.manifest("/")
+
+
+def test_a_file_that_goes_away_meanwhile_is_left_out(
+    root: Path, open_fs: Callable[..., SkillFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, FILES)
+    fs = open_fs()
+    true_many = Reader.many
+
+    def remove_and_read(self: Reader, read: Any, items: list[Any]) -> Any:
+        (root / "pdf/b.bin").unlink(missing_ok=True)
+        return true_many(self, read, items)
+
+    monkeypatch.setattr(Reader, "many", remove_and_read)
+    assert [path for path, *_ in told(fs.manifest("pdf"))] == [
+        ".hidden", "SKILL.md", "a/z.md", "inner/SKILL.md", "inner/empty",
+    ]  # fmt: skip
+
+    def replace_and_read(self: Reader, read: Any, items: list[Any]) -> Any:
+        for item in items:
+            if item.path.startswith("a/n"):
+                (root / "pdf" / item.path).rename(root / "gone")
+                write(root, {f"pdf/{item.path}x": item.path})  # no move, by its content
+        return true_many(self, read, items)
+
+    monkeypatch.setattr(Reader, "many", replace_and_read)
+    write(root, {"pdf/a/n": "new"})
+    with pytest.raises(ChangedError) as caught:
+        open_fs(max_age=0).manifest("pdf")
+    assert caught.value.message.startswith('files of "pdf" go away faster')

@@ -69,3 +69,11 @@ def test_a_whole_that_is_too_large_is_refused(fs: SkillFileSystem, monkeypatch: 
     monkeypatch.setattr("skillfs.core.text.HOLD_LIMIT", 1_000)
     with pytest.raises(TooLargeError):
         fs.cat_file("a/text.md")
+
+
+def test_details_tell_how_much_there_is(fs: SkillFileSystem) -> None:
+    for _ in range(2):  # read, then known
+        (text,) = fs.skill_tree("a", details=True, include="text.md").root.children
+        assert (text.size, text.characters) == (len(DATA), len(TEXT))
+        assert f"({len(DATA)} bytes" in str(fs.skill_tree("a", details=True))
+    assert fs.manifest("a")[1].size == len(DATA)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -118,12 +120,16 @@ def _section_row(section: Section) -> list[str]:
     type=click.Choice(["mcp", "anthropic", "openai"]),
     help="Print their JSON schemas as this interface takes them.",
 )
-def tools(schema_format: str | None) -> None:
-    """List the tools for agents, with their arguments."""
+@json_option
+def tools(schema_format: str | None, as_json: bool) -> None:
+    """List the tools for agents, with their arguments.
+
+    With --json as MCP takes them, unless --format names another interface.
+    """
     from skillfs.tools import TOOLS, schemas
 
-    if schema_format is not None:
-        output.write_json(schemas(cast(Any, schema_format)))
+    if schema_format is not None or as_json:
+        output.write_json(schemas(cast(Any, schema_format or "mcp")))
         return
     rows = []
     for tool in TOOLS.values():
@@ -187,7 +193,11 @@ def _run_payload(target: Target, dry_run: bool) -> int:
 
 
 def _standard_input() -> str:
-    data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_INPUT + 1)
+    data = b""
+    if sys.stdin is not None:
+        with contextlib.suppress(OSError):  # it has no number, or is closed: the reading tells
+            os.set_blocking(sys.stdin.fileno(), True)  # else what is not there yet is taken for the end
+        data = sys.stdin.buffer.read(MOST_INPUT + 1)
     if len(data) > MOST_INPUT:
         raise InvalidArgumentError(f"standard input is over {MOST_INPUT:,} bytes; a payload is far smaller")
     try:

@@ -207,7 +207,7 @@ def _typed(parameter: Parameter, value: str) -> str | int | bool:
 def _check_arguments(action: str, arguments: dict[str, Any], roots: Sequence[str]) -> None:
     """Refuse what cannot be right wherever it is looked up."""
     if action == "list_files":
-        _check_ref(arguments["directoryPath"], roots)
+        _check_ref("directoryPath", arguments["directoryPath"], roots)
         compile_globs(split_globs(arguments["includeGlob"]) or None, argument="includeGlob")
         compile_globs(split_globs(arguments["excludeGlob"]) or None, argument="excludeGlob")
         return
@@ -216,9 +216,14 @@ def _check_arguments(action: str, arguments: dict[str, Any], roots: Sequence[str
     if path is None and name is None:
         raise InvalidArgumentError("read_file needs filePath: the folder of the file, or the file")
     if path is not None:
-        _check_ref(path, roots)
+        _check_ref("filePath", path, roots)
     if name is not None:
-        _check_ref(f"./{name}", roots)
+        try:
+            _check_ref("fileName", f"./{name}", roots)
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"fileName {quoted(name)} cannot follow on filePath; send the name alone, as a listing has it"
+            ) from None
     first, last = arguments["startLine"], arguments["endLine"]
     if last and last < first:
         raise InvalidArgumentError(
@@ -226,7 +231,10 @@ def _check_arguments(action: str, arguments: dict[str, Any], roots: Sequence[str
         )
 
 
-def _check_ref(ref: str, roots: Sequence[str]) -> None:
+def _check_ref(name: str, ref: str, roots: Sequence[str]) -> None:
     # What is not found is not malformed: it may be the URL of a store that is not known here.
     with suppress(NotFoundError):
-        parse_ref(ref, roots)
+        try:
+            parse_ref(ref, roots)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}: {error.message}") from None

@@ -8,12 +8,14 @@ those of every tool.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from skillfs.core.refs import printable_path, root_above
+from skillfs.core.refs import below_mount, printable_path, root_above
 from skillfs.core.text import normal_encoding
 from skillfs.errors import SkillFSError, quoted
+from skillfs.reading import MOST_START
 from skillfs.tools.globs import split_globs
 from skillfs.tools.listing import Listing, listing
 from skillfs.tools.parameters import Parameter
@@ -65,7 +67,7 @@ def read_file(
         "characters": lines.size,
         "lines": lines.lines,
         "offset": lines.offset,
-        "limit": limit,
+        "limit": min(limit, MOST_START),
         "returned": lines.count,
         "truncated": cut is not None or lines.next_offset is not None,
         "nextOffset": lines.next_offset,
@@ -113,8 +115,11 @@ def _success(output: str, metadata: dict[str, Any]) -> Answer:
 
 
 def _failure(fs: SkillFileSystem, path: str, error: SkillFSError) -> Answer:
-    root = root_above(path, fs.roots)
-    asked = path if root is None else path[len(root) :].lstrip("/")
+    asked = path
+    if (root := root_above(path, fs.roots)) is not None:
+        asked = path[len(root) :].lstrip("/")
+        with suppress(SkillFSError):
+            asked = below_mount(fs.entry(root).path, asked)  # of several stores, the root of one is a mount
     values = {
         "success": False,
         "output": "",
@@ -160,8 +165,9 @@ FILE_TOOLS: tuple[Tool, ...] = (
         "list_files",
         "List files",
         "Lists a folder, one entry a line: files and folders (with a trailing /), or, when recursive, all "
-        "files below it. Paths are from the store root and can be passed to read_file. The last line, in "
-        "parentheses, tells how many there are and what is cut; call again with the cursor to go on.",
+        "files below it. Paths are from the store root and can be passed to read_file; for one in double "
+        "quotes, which is written with escapes, pass its uuid. The last line, in parentheses, tells how many "
+        "there are and what is cut; call again with the cursor to go on.",
         (
             Parameter(
                 "directoryPath", "string", "The folder, from the store root; ./ is the root.", default="./"
@@ -175,7 +181,8 @@ FILE_TOOLS: tuple[Tool, ...] = (
             Parameter(
                 "includeGlob",
                 "string",
-                'Files to list, such as "*.md,scripts/**"; several are separated by commas. Folders stay.',
+                'Files to list, such as "*.md,scripts/**"; several are separated by commas. One with a / '
+                "counts from the folder that is listed. Folders stay.",
                 default="*",
             ),
             Parameter("excludeGlob", "string", "Files to leave out, likewise.", default=""),

@@ -10,6 +10,10 @@ fence is prose like any other, whatever its info string says. What counts is whi
   Complete objects without it are prose.
 * An object that breaks off, of which a member of the envelope was read before, is a fault even beside a whole
   one: which of the two was meant is not for us to say. Another one that breaks off is prose up to that place.
+  So is a brace behind which the name that is asked for and a colon stand in other quotes than double ones, or
+  in none: a second one that somebody wrote by the rules of another language.
+* What follows on its end with a name in double quotes and a colon is no prose but a member of it that a brace
+  too many cut off, and a fault.
 
 Two faults are mended and told of: a comma behind the last member, and a comma that is missing in front of a
 name, or in a list in front of a string, an object or a list. Everything else ends in an error that says the
@@ -55,11 +59,14 @@ _TOKEN = re.compile(
     rf"{_SPACE}(?:(?P<string>{_STRING})|(?P<number>{_NUMBER})|(?P<word>true|false|null)|(?P<mark>[{{}}\[\]:,]))"
 )
 _OPENING = re.compile(rf"\{{{_SPACE}{_STRING}{_SPACE}:")
+_MEMBER_BEHIND = re.compile(rf"[ \t\n\r,\]}}]*+({_STRING}){_SPACE}:")
 _LINE_END = re.compile(r"\r\n?|\n")
 _ODD = re.compile(r"[\x00\ud800-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _space = re.compile(_SPACE).match
 _inside = re.compile(_INSIDE).match
+
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -115,9 +122,9 @@ def find_object(text: str, member: str, members: Collection[str] = ()) -> JsonOb
     if (odd := _ODD.search(text)) is not None:
         kind = "NUL" if odd[0] == "\0" else "an unpaired surrogate"
         raise InvalidArgumentError(f"the text holds {kind} at {where(odd.start())}; send it without")
-    sought, broken, others = _readings(text, member, {member, *members})
+    sought, broken, other, alike = _readings(text, member, {member, *members})
     if not sought:
-        raise _none(text, member, {member, *members}, broken, others, where)
+        raise _none(text, member, {member, *members}, broken, other, where)
     for reading in sought:
         if reading.value is None:
             assert reading.fault is not None
@@ -130,6 +137,10 @@ def find_object(text: str, member: str, members: Collection[str] = ()) -> JsonOb
     reading = sought[0]
     if reading.fault is not None:
         raise _malformed(reading.fault, where)
+    if alike is not None and (fault := _Reader(text, alike).read().fault) is not None:
+        raise _malformed(fault, where)
+    if (member_behind := _MEMBER_BEHIND.match(text, reading.end)) is not None:
+        raise _malformed((member_behind.start(1), "a member stands behind the end of the object"), where)
     assert reading.value is not None
     return JsonObject(reading.value, tuple(Repair(fault, *where.of(at)) for fault, at in reading.repairs))
 
@@ -175,28 +186,37 @@ class _Places:
 
 def _readings(
     text: str, member: str, members: Collection[str]
-) -> tuple[list[_Reading], list[_Reading], list[_Reading]]:
-    """What is sought, whole or broken off; what else broke off; and all other objects."""
+) -> tuple[list[_Reading], _Reading | None, _Reading | None, int | None]:
+    """What is sought, whole or broken off; of what else broke off, and of all other objects, the first.
+
+    And where in the prose between them something else begins that looks like what is sought.
+    """
     sought: list[_Reading] = []
-    broken: list[_Reading] = []
-    others: list[_Reading] = []
+    broken: _Reading | None = None
+    other: _Reading | None = None
+    alike: re.Match[str] | None = None
+    looks_alike = re.compile(rf"\{{\s*+[{_QUOTES}]?{re.escape(member)}[{_QUOTES}]?\s*+:")
     at = 0
     while len(sought) < 2 and (opening := _OPENING.search(text, at)) is not None:
+        alike = alike or looks_alike.search(text, at, opening.start())
         reading = _Reader(text, opening.start()).read()
         at = reading.end  # beyond the brace in any case
-        if reading.value is None:
-            (broken if reading.names.isdisjoint(members) else sought).append(reading)
+        if reading.value is not None and member not in reading.names:
+            other = other or reading
+        elif reading.value is None and reading.names.isdisjoint(members):
+            broken = broken or reading
         else:
-            (sought if member in reading.names else others).append(reading)
-    return sought, broken, others
+            sought.append(reading)
+    alike = alike or looks_alike.search(text, at)
+    return sought, broken, other, None if alike is None else alike.start()
 
 
 def _none(
     text: str,
     member: str,
     members: Collection[str],
-    broken: list[_Reading],
-    others: list[_Reading],
+    broken: _Reading | None,
+    other: _Reading | None,
     where: _Places,
 ) -> InvalidArgumentError:
     """The error for a text in which nothing is as it should be: of what was most likely meant."""
@@ -204,11 +224,11 @@ def _none(
     meant = re.search(rf"\{{\s*+['\"\u2018\u201c]?(?:{names})\b", text)
     if meant is not None and (fault := _Reader(text, meant.start()).read().fault) is not None:
         return _malformed(fault, where)
-    if broken:
-        assert broken[0].fault is not None
-        return _malformed(broken[0].fault, where)
-    if others:
-        return _without(member, where(others[0].start))
+    if broken is not None:
+        assert broken.fault is not None
+        return _malformed(broken.fault, where)
+    if other is not None:
+        return _without(member, where(other.start))
     if (brace := text.find("{")) >= 0:
         fault = _Reader(text, brace).read().fault
         return _without(member, where(brace)) if fault is None else _malformed(fault, where)

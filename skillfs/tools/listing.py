@@ -18,12 +18,16 @@ from skillfs.core.wire import quote_name
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.listing import in_order
 from skillfs.reading import check_count
+from skillfs.tools.skills import MOST_RESULTS
 
 if TYPE_CHECKING:
     from skillfs.core.drawing import Tree
     from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["Listing", "listing"]
+
+MOST_NAMED = 5
+"""Links to folders that a recursive listing names; it enters none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ class Listing:
         entries: The entries of this page, in order; their `children` are not filled in.
         total: Entries that fit the request, on all pages.
         cursor: Pass it to get the next page; None on the last.
-        remark: What is to be said in place of entries: why there is none, or where they end.
+        remark: What is to be said beside the entries: how many there are, or why there is none, where they
+            end, and what is not entered.
         recursive: Whether files at any depth were asked for, and no folders.
         details: Whether sizes, times and hashes were asked for.
         roots: Spellings of the store's root, for printing paths that can be passed back.
@@ -59,10 +64,10 @@ class Listing:
         return "\n".join([*map(self._line, self.entries), f"({self.remark})"])
 
     def _line(self, node: TreeNode) -> str:
-        line = quote_name(printable_path(node.path, self.roots)) + ("" if node.kind == Kind.FILE else "/")
+        line = _shown(node.path, self.roots) + ("" if node.kind == Kind.FILE else "/")
         if node.link is not None:
-            line += f" -> {quote_name(printable_path(node.link, self.roots))}"
-        if self.details and node.kind == Kind.FILE:
+            line += f" -> {_shown(node.link, self.roots)}"
+        if self.details and node.size is not None:
             count = "" if node.characters is None else f", {node.characters} characters"
             when = "" if node.modified is None else f", {node.modified:%Y-%m-%d %H:%M}"
             line += f"  ({node.size} bytes{count}{when})"
@@ -122,7 +127,7 @@ def listing(
         hidden: Whether names inside skills that start with a dot are listed.
         include: Globs that choose files; of one level the folders stay. None, or `*`: all.
         exclude: Globs for files that are left out; they win. With `recursive` what matches a folder leaves
-            out all that it holds.
+            out all that it holds. No link to a folder is entered, which the remark tells.
         details: With sizes, characters, times and MD5; reads the files of the page not read before.
         limit: Entries on a page, 1 or more.
         cursor: Of an earlier page of the same folder, to go on after it.
@@ -163,14 +168,25 @@ def listing(
 
     # One look at all of it, which reads no file: what is told of it is of one moment.
     whole = tree()
-    nodes = [node for node in _in_order(whole.root) if wanted(node)]
+    everything = list(_in_order(whole.root))
+    nodes = [node for node in everything if wanted(node)]
     start = 0 if cursor is None else bisect_right(nodes, _position(cursor, whole.root), key=_order)
     entries = nodes[start : start + limit]
     following = _cursor(entries[-1], whole.root) if start + limit < len(nodes) else None
-    remark = _remark(whole, len(nodes), len(entries), following, start > 0, recursive)
+    remark = _remark(whole, len(nodes), len(entries), following, start > 0, recursive, limit)
+    if recursive:
+        if included is not None:  # which leaves out links whose own name does not match
+            folders = fs.skill_tree(
+                directory, files=False, hidden=hidden, exclude=excluded, limit=None, base_paths=base_paths
+            )
+            everything = list(_in_order(folders.root))
+        remark += _not_entered(everything, fs.roots)
     if details:
         chosen = whole if recursive or (including is None and excluding is None) else tree(globs=True)
         entries = _with_details(entries, chosen, partial(tree, globs=True, detailed=True))
+        unread = sum(node.kind == Kind.FILE and node.hash is None for node in entries)
+        if unread:
+            remark += f"; {_counted(unread, 'file')} of these could not be read for details"
     path = printable_path(whole.root.path, fs.roots)
     return Listing(path, tuple(entries), len(nodes), following, remark, recursive, details, fs.roots)
 
@@ -209,7 +225,8 @@ def _with_details(entries: list[TreeNode], tree: Tree, page_of: Callable[..., Tr
 
 
 def _cursor(last: TreeNode, folder: TreeNode) -> str:
-    position = last.path.encode()
+    # Below the folder, so that it holds when the folder is moved before it is used.
+    position = last.path[len(folder.path) + 1 if folder.path else 0 :].encode()
     return base64.urlsafe_b64encode(_check(position, folder) + position).decode().rstrip("=")
 
 
@@ -228,7 +245,7 @@ def _position(cursor: str, folder: TreeNode) -> str:
         raise InvalidArgumentError(
             f"cursor {quoted(cursor)} is none of this folder's; pass one unchanged, with the folder it is of"
         )
-    return in_order(path)
+    return in_order(f"{folder.path}/{path}" if folder.path else path)
 
 
 def _check(position: bytes, folder: TreeNode) -> bytes:
@@ -237,11 +254,18 @@ def _check(position: bytes, folder: TreeNode) -> bytes:
 
 
 def _remark(
-    whole: Tree, total: int, returned: int, following: str | None, continued: bool, recursive: bool
+    whole: Tree,
+    total: int,
+    returned: int,
+    following: str | None,
+    continued: bool,
+    recursive: bool,
+    limit: int,
 ) -> str:
     noun = "file" if recursive else "entry"
     if following is not None:
-        return f'{returned} of {_counted(total, noun)}; raise maxResults, or go on with cursor "{following}"'
+        more = "raise maxResults, or go on" if limit < MOST_RESULTS else "go on"
+        return f'{returned} of {_counted(total, noun)}; {more} with cursor "{following}"'
     if returned:
         return f"the last {returned} of {_counted(total, noun)}" if continued else _counted(total, noun)
     if total:
@@ -255,3 +279,22 @@ def _counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}s" if noun == "file" else f"{number} entries"
+
+
+def _not_entered(nodes: Sequence[TreeNode], roots: Sequence[str]) -> str:
+    """What a remark says of links to folders: what lies behind them is not listed by their paths."""
+    links = [_shown(node.path, roots) for node in nodes if node.link is not None and node.kind != Kind.FILE]
+    if not links:
+        return ""
+    named = ", ".join(f"{link}/" for link in links[:MOST_NAMED])
+    rest = f" and {len(links) - MOST_NAMED} more" if len(links) > MOST_NAMED else ""
+    return f"; links to folders are not entered, list them by themselves: {named}{rest}"
+
+
+def _shown(path: str, roots: Sequence[str]) -> str:
+    """A path as a line shows it; one that could pass for more than a path is quoted."""
+    text = printable_path(path, roots)
+    shown = quote_name(text)
+    if not shown.startswith('"') and ("  " in text or " -> " in text or text.startswith("(")):
+        shown = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return shown

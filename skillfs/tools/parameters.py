@@ -8,6 +8,7 @@ one that was asked.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -21,7 +22,7 @@ MOST_BASE_PATHS = 10_000
 ParameterType = Literal["string", "integer", "boolean", "reference", "references"]
 
 _REFERENCE = {"type": ["string", "integer"]}
-_SCHEMAS: Mapping[ParameterType, Mapping[str, Any]] = {
+_SCHEMAS: Mapping[ParameterType, dict[str, Any]] = {
     "string": {"type": "string"},
     "integer": {"type": "integer"},
     "boolean": {"type": "boolean"},
@@ -62,8 +63,8 @@ class Parameter:
     hidden: bool = False
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its value."""
-        schema: dict[str, Any] = {**_SCHEMAS[self.type], "description": self.description}
+        """The JSON schema of its value, which whoever gets it may change."""
+        schema: dict[str, Any] = {**deepcopy(_SCHEMAS[self.type]), "description": self.description}
         if self.least is not None:
             schema["minimum"] = self.least
         if self.most is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from skillfs.core.globs import compile_globs
+from skillfs.core.refs import printable_path
 from skillfs.tools.globs import split_globs
 from skillfs.tools.parameters import Parameter
 from skillfs.tools.registry import Answer, Tool
@@ -33,11 +35,13 @@ BASE_PATHS = Parameter(
     "Left out: no restriction. An empty list: nothing is seen.",
 )
 
+_PATHS = ("path", "old_path", "skill_path")
+
 _ID = Parameter(
     "id",
     "reference",
     "The file: its uuid, integer id, or path from the store root such as "
-    '"pdf/references/forms.md"; also "name:pdf" (a skill) or "sha256:…" (a content hash).',
+    '"pdf/references/forms.md"; also "sha256:…" (a content hash). A skill itself is its "pdf/SKILL.md".',
     required=True,
 )
 
@@ -54,8 +58,8 @@ def skill_get_content(
     """A stretch of a file in the raw format, of at most `MOST_CHARACTERS` characters."""
     most = MOST_CHARACTERS if length is None else min(length, MOST_CHARACTERS)
     content = fs.get_content(id, start, most, expect_hash=expectHash, base_paths=basePathIds)
-    structured = {**asdict(content), "complete": content.complete, "next_start": content.next_start}
-    return Answer(str(content), structured)
+    values = {**asdict(content), "complete": content.complete, "next_start": content.next_start}
+    return Answer(str(content), _plain(values, fs.roots))
 
 
 def skill_tree(
@@ -73,13 +77,17 @@ def skill_tree(
     basePathIds: Sequence[str | int] | None,
 ) -> Answer:
     """A folder or skill as a tree, or an overview of all skills: a drawing and nested data."""
+    included, excluded = split_globs(includeGlob) or None, split_globs(excludeGlob) or None
+    # What is wrong with them is to be told by the names that the caller knows.
+    compile_globs(included, argument="includeGlob")
+    compile_globs(excluded, argument="excludeGlob")
     tree = fs.skill_tree(
         id,
         depth=depth,
         files=withFiles,
         hidden=includeHidden,
-        include=split_globs(includeGlob) or None,
-        exclude=split_globs(excludeGlob) or None,
+        include=included,
+        exclude=excluded,
         details=showDetails,
         limit=maxResults,
         cursor=cursor,
@@ -97,7 +105,7 @@ def skill_search(
 ) -> Answer:
     """The files that answer best to some words, with the passages that do."""
     found = fs.search(query, limit=maxResults, seconds=SEARCH_SECONDS, base_paths=basePathIds)
-    return Answer(None, {**_plain(asdict(found)), "complete": found.complete})
+    return Answer(None, {**_plain(asdict(found), fs.roots), "complete": found.complete})
 
 
 def skill_outline(
@@ -110,10 +118,9 @@ def skill_outline(
     """The headings of a Markdown file with the stretch of text that each stands over."""
     outline = fs.outline(id, base_paths=basePathIds)
     sections = [section for section in outline.sections if section.start >= start]
-    cut = sections[:MOST_SECTIONS]
     following = sections[MOST_SECTIONS].start if len(sections) > MOST_SECTIONS else None
-    values = _plain(asdict(outline))
-    values["sections"] = [asdict(section) for section in cut]
+    page = replace(outline, sections=tuple(sections[:MOST_SECTIONS]))
+    values = _plain(asdict(page), fs.roots)
     return Answer(None, {**values, "total": len(outline.sections), "next_start": following})
 
 
@@ -127,19 +134,22 @@ def skill_changes(
     found = fs.changes(since, base_paths=basePathIds)
     total = len(found.items)
     reset = found.reset or total > MOST_CHANGES
-    items = [] if reset else [asdict(item) for item in found.items]
+    items = [] if reset else [_plain(asdict(item), fs.roots) for item in found.items]
     values: dict[str, Any] = {"revision": found.revision, "reset": reset, "total": total, "items": items}
     return Answer(None, values)
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them: lists for tuples."""
-    return {
-        name: [_plain(v) if isinstance(v, dict) else v for v in value]
-        if isinstance(value, tuple | list)
-        else value
-        for name, value in values.items()
-    }
+def _plain(values: dict[str, Any], roots: Sequence[str]) -> dict[str, Any]:
+    """Values as JSON has them: lists for tuples, and paths in the form that can be passed back."""
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, tuple | list):
+            plain[name] = [_plain(v, roots) if isinstance(v, dict) else v for v in value]
+        elif name in _PATHS and value is not None:
+            plain[name] = printable_path(value, roots)
+        else:
+            plain[name] = value
+    return plain
 
 
 SKILL_TOOLS = (
@@ -161,7 +171,8 @@ SKILL_TOOLS = (
             Parameter(
                 "includeGlob",
                 "string",
-                'Show only what matches, such as "*.md,scripts/**". Several are separated by commas.',
+                'Show only what matches, such as "*.md,scripts/**"; several are separated by commas. One '
+                "with a / counts from the folder that is shown.",
                 default="",
             ),
             Parameter("excludeGlob", "string", "Leave out what matches, likewise.", default=""),
@@ -228,9 +239,10 @@ SKILL_TOOLS = (
         "skill_outline",
         "Outline a Markdown file",
         "Lists the headings of a Markdown file in order, each with start and length of its section in "
-        "characters, to be read with skill_get_content. Sections follow on each other without a gap; what "
-        "stands before the first heading is a section of level 0. When next_start is not null, call again "
-        "with start = next_start.",
+        "characters, to be read with skill_get_content: with expectHash = hash, so that they fit. Sections "
+        "follow on each other without a gap; whole_length is with all subsections. What stands before the "
+        "first heading is a section of level 0. When next_start is not null, call again with start = "
+        "next_start.",
         (
             _ID,
             Parameter(

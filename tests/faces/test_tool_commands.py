@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
+import struct
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -211,6 +216,11 @@ def test_tools_as_schemas(run: Callable[..., Done], format: Any) -> None:
     assert run("tools", "--format", format, at=None).json == schemas(format)
 
 
+def test_tools_as_one_document(run: Callable[..., Done]) -> None:
+    assert json.loads(run("tools", "--json", at=None).out) == schemas("mcp")
+    assert json.loads(run("tools", "--json", "--format", "openai", at=None).out) == schemas("openai")
+
+
 def test_an_unknown_format_is_refused(run: Callable[..., Done]) -> None:
     done = run("tools", "--format", "xml", at=None)
     assert done.code == 2
@@ -347,6 +357,30 @@ def test_standard_input_that_is_none(
     done = run("run", "-")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("skillfs: invalid_argument: standard input")
+
+
+def test_a_payload_that_comes_late_is_waited_for(store: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    command = [sys.executable, "-m", "skillfs", "-s", str(store), "--index", ":memory:", "run", "-"]
+    with subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        os.close(reading)
+        text = LIST.encode()
+        os.write(writing, text[:10])
+        # It reads a pipe of its own and begins no earlier than it has taken the first part.
+        waited = time.monotonic() + 20
+        while queued(writing) and time.monotonic() < waited:
+            time.sleep(0.01)
+        os.write(writing, text[10:])
+        os.close(writing)
+        out, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (0, b"")
+    assert json.loads(out)["success"]
+
+
+def queued(pipe: int) -> int:
+    """Bytes in a pipe that nobody has read yet."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def test_a_payload_goes_with_no_arguments(run: Callable[..., Done]) -> None:

@@ -377,7 +377,7 @@ def test_recursion_shows_files_alone(fs: SkillFileSystem) -> None:
         "a/references/output-schema.md",
         "a/scripts/run.py",
         "b/c/SKILL.md",
-        "(6 files)",
+        "(6 files; links to folders are not entered, list them by themselves: a/linked/)",
     ]
     assert {entry["kind"] for entry in found["metadata"]["entries"]} == {"file"}
     assert found["metadata"]["entries"][2]["link"] == "a/references/output-schema.md"
@@ -390,7 +390,7 @@ def test_hidden_names_are_shown_when_asked_for(fs: SkillFileSystem) -> None:
     assert "a/.hidden/" not in show(fs, directoryPath="a")["output"].splitlines()
     assert "a/.hidden/" in show(fs, directoryPath="a", includeHidden=True)["output"].splitlines()
     found = show(fs, directoryPath="a", recursive=True, includeHidden=True, includeGlob="deep.md")
-    assert found["output"] == "a/.hidden/deep.md\n(1 file)"
+    assert found["output"].startswith("a/.hidden/deep.md\n(1 file; links to folders are not entered")
 
 
 def test_details(fs: SkillFileSystem) -> None:
@@ -419,7 +419,7 @@ def test_details_read_the_files_of_the_page_alone(fs: SkillFileSystem) -> None:
         ({"directoryPath": "a/void"}, "(empty)"),
         ({"directoryPath": "a/void", "recursive": True}, "(empty)"),
         ({"directoryPath": "a/references", "includeGlob": "*.zip"}, "(nothing matches)"),
-        ({"directoryPath": "a", "includeGlob": "*.zip", "recursive": True}, "(nothing matches)"),
+        ({"directoryPath": "a/scripts", "includeGlob": "*.zip", "recursive": True}, "(nothing matches)"),
         ({"directoryPath": "a/references", "excludeGlob": "*"}, "(nothing matches)"),
         ({"directoryPath": "a/.hidden"}, "a/.hidden/deep.md\n(1 entry)"),
     ],
@@ -534,6 +534,88 @@ def test_names_cannot_break_a_line(root: Path, fs: SkillFileSystem) -> None:
     assert lines == ['"a/odd/x\\n(9 files)"', '"a/odd/\\342\\200\\256flip"', "(2 entries)"]
 
 
+def test_names_cannot_pass_for_links_details_or_totals(
+    root: Path, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    write(root, {"SKILL.md": skill_md("store"), "(9 files)": "", "a -> b": "", 'c  (9 bytes)"': "", "d": ""})
+    (root / "e").symlink_to("a -> b")
+    assert show(open_fs())["output"].splitlines() == [
+        '"(9 files)"', "SKILL.md", '"a -> b"', '"c  (9 bytes)\\""', "d", 'e -> "a -> b"', "(6 entries)",
+    ]  # fmt: skip
+
+
+def test_links_to_folders_are_told_where_they_are_not_entered(root: Path, fs: SkillFileSystem) -> None:
+    said = "links to folders are not entered, list them by themselves: "
+    plain = show(fs, directoryPath="a", recursive=True)["output"].splitlines()
+    assert plain[-1].endswith(f" files; {said}a/linked/)")
+    assert "a/linked/output-schema.md" not in plain
+    for arguments in ({"includeGlob": "*.zip"}, {"maxResults": 1}, {"showDetails": True}):
+        last = show(fs, directoryPath="a", recursive=True, **arguments)["output"].splitlines()[-1]
+        assert said in last
+    for arguments in ({"excludeGlob": "linked"}, {"recursive": False}):
+        assert said not in show(fs, **{"directoryPath": "a", "recursive": True, **arguments})["output"]
+    assert said not in str(answer(fs, "list_files", {"recursive": True}, fixed={"basePathIds": ["b"]}))
+    for number in range(6):
+        (root / "a" / f"to{number}").symlink_to("references")
+    fs.sync()
+    assert show(fs, directoryPath="a", recursive=True)["output"].endswith("a/to3/ and 2 more)")
+
+
+def test_a_page_follows_on_another_when_the_folder_was_moved_between_them(
+    root: Path, fs: SkillFileSystem
+) -> None:
+    uuid = fs.entry("a").uuid
+    whole = [entry["name"] for entry in show(fs, directoryPath=uuid)["metadata"]["entries"]]
+    first = show(fs, directoryPath=uuid, maxResults=3)["metadata"]
+    (root / "a").rename(root / "A")
+    fs.sync()
+    rest = show(fs, directoryPath=uuid, cursor=first["cursor"])["metadata"]
+    assert [entry["name"] for entry in first["entries"] + rest["entries"]] == whole
+
+
+def test_more_results_are_offered_only_where_they_can_be_had(
+    fs: SkillFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skillfs.tools.listing.MOST_RESULTS", 3)
+    assert "raise maxResults" in show(fs, directoryPath="a", maxResults=2)["output"].splitlines()[-1]
+    last = show(fs, directoryPath="a", maxResults=3)["output"].splitlines()[-1]
+    assert "; go on with cursor" in last
+    assert "maxResults" not in last
+
+
+def test_a_file_without_details_is_listed_without_them(
+    root: Path, fs: SkillFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_tree = fs.skill_tree
+
+    def look_and_remove(*arguments: Any, **options: Any) -> Any:
+        found = true_tree(*arguments, **options)
+        (root / "a" / "abc.txt").unlink(missing_ok=True)
+        fs.sync()
+        return found
+
+    monkeypatch.setattr(fs, "skill_tree", look_and_remove)
+    found = show(fs, directoryPath="a", showDetails=True)
+    assert "a/abc.txt\n" in found["output"]
+    assert "None" not in found["output"]
+    assert found["output"].endswith("; 1 file of these could not be read for details)")
+
+
+def test_details_that_cannot_be_had_are_told_of(root: Path, fs: SkillFileSystem) -> None:
+    assert "details" not in show(fs, directoryPath="a", showDetails=True)["output"]
+    (root / "a" / "600.txt").chmod(0)
+    fs.sync()
+    with bound_by_permissions():
+        found = show(fs, directoryPath="a", showDetails=True, includeGlob="*.txt")
+    assert found["output"].endswith(" entries; 1 file of these could not be read for details)")
+    assert "characters" in found["output"]
+
+
+def test_what_is_told_fits_into_the_integers_of_json_readers(fs: SkillFileSystem) -> None:
+    metadata = read(fs, "a/abc.txt", offset=10**30, limit=10**30)["metadata"]
+    assert max(value for value in metadata.values() if isinstance(value, int)) < 2**63
+
+
 # -- base paths and several stores -------------------------------------------------------------------------
 
 
@@ -565,3 +647,7 @@ def test_of_several_stores(root: Path, tmp_path: Path) -> None:
     assert second["output"].startswith("more/z/one.txt\n(1 of ")
     assert read(fs, "more/z/one.txt", offset=2)["metadata"]["path"] == "more/z/one.txt"
     assert read(fs, "more/z/none")["error"]["code"] == "not_found"
+    missing = read(fs, f"{other}/z/none")
+    assert missing["metadata"]["path"] == '"more/z/none"'
+    assert '"more/z/none"' in missing["error"]["message"]
+    assert read(fs, str(other))["metadata"]["path"] == '"more"'

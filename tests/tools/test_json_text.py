@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -179,11 +180,37 @@ def test_repairs_tell_where() -> None:
         ('{"thinking": \'x\'} ' + PAYLOAD, "line 1, column 14: a value"),
         (PAYLOAD + '{"sequential": x}', "line 1, column 93: a value"),
         (PAYLOAD + "{'action': 1}" + PAYLOAD, "at line 1, column 1 and at line 1, column 91"),
+        (PAYLOAD + ', "thinking": "x"}', "line 1, column 80: a member stands behind the end of the object"),
+        (PAYLOAD + '}]\n"thinking" : "x"', "line 2, column 1: a member stands behind the end of the object"),
+        (PAYLOAD + " {action: 1}", "line 1, column 80: a name in double quotes was expected, not \"a\""),
+        ("{'action' : 'x'}\n" + PAYLOAD, "line 1, column 2: a name in double quotes was expected, not \"'\""),
+        (PAYLOAD + "{“action”: 1}", "column 79: a name in double quotes was expected, not \"“\""),
+        (PAYLOAD + '{\u00a0"action": 1}', "column 79: a name in double quotes was expected, not \"\\u00a0\""),
         (" " * (MOST_CHARACTERS + 1), "the text has over 1,048,576 characters"),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_with_the_place(text: str, message: str) -> None:
     assert message in refused(text)
+
+
+@pytest.mark.parametrize(
+    "prose",
+    ["{action}", "the {action} of it: {x}", "{ 'action' }", "{actions: 1}", "action: {}", "}", '"said"'],
+)
+def test_what_only_speaks_of_one_is_prose(prose: str) -> None:
+    assert found(f"{prose} {PAYLOAD} {prose}").value == json.loads(PAYLOAD)
+    inside = json.dumps({"action": prose, "thinking": "{action: 1} {'action': 1}"})
+    assert found(inside).value == json.loads(inside)
+
+
+def test_many_broken_objects_take_no_more_memory_than_one() -> None:
+    tracemalloc.start()
+    try:
+        refused('{"a":1,' * 10_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 << 20
 
 
 def test_what_breaks_off_is_never_replaced_by_what_it_holds() -> None:

@@ -166,7 +166,11 @@ PROPERTY = {"name": "filePath", "value": "x"}
         (payload("list_files", basePathIds="y"), 'list_files takes no argument "basePathIds"'),
         (payload(), "read_file needs filePath"),
         (payload(fileName=""), "read_file needs filePath"),
-        (payload(filePath=""), 'the reference is empty; the root of the store is "/"'),
+        (payload(filePath=""), 'filePath: the reference is empty; the root of the store is "/"'),
+        (payload("list_files", directoryPath="a//b"), "directoryPath: component 2 of the path"),
+        (payload(filePath="pdf", fileName="/x.md"), 'fileName "/x.md" cannot follow on filePath; send'),
+        (payload(filePath="pdf", fileName="./x.md"), 'fileName "./x.md" cannot follow on filePath'),
+        (payload(filePath="pdf", fileName="../x"), 'fileName "../x" cannot follow on filePath'),
         (payload(filePath="a", encoding="klingon"), 'unknown encoding "klingon"'),
         (payload(filePath="a", encoding="hex"), "is no encoding of text files"),
         (payload(filePath="a", startLine="0"), "startLine must be 1 or more"),
@@ -654,4 +658,6 @@ def test_two_versions_are_never_joined(
         return found
 
     monkeypatch.setattr(fs, "get_lines", lines_and_change)
-    assert code(fs, payload(filePath="a/x", maxBytes="1000")).startswith("changed")
+    found = code(fs, payload(filePath="a/x", maxBytes="1000"))
+    assert found.startswith("changed")
+    assert "expect_hash" not in found  # a payload has none

@@ -215,6 +215,23 @@ def test_a_schema_tells_bounds_and_defaults() -> None:
     assert "secret" not in schema["properties"]
 
 
+@pytest.mark.parametrize("format", ["mcp", "anthropic", "openai"])
+def test_what_is_done_to_an_export_stays_there(format: Any) -> None:
+    def spoil(value: Any) -> None:
+        if isinstance(value, dict):
+            for each in value.values():
+                spoil(each)
+            value.clear()
+        elif isinstance(value, list):
+            for each in value:
+                spoil(each)
+            value.append("spoilt")
+
+    before = json.dumps(schemas(format))
+    spoil(schemas(format))
+    assert json.dumps(schemas(format)) == before
+
+
 @pytest.mark.parametrize("format", ["MCP", "", None, 3])
 def test_an_unknown_format_is_refused(format: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="use one of mcp, anthropic, openai"):

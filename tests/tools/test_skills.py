@@ -19,7 +19,7 @@ from skillfs import (
     NotTextError,
     SkillFileSystem,
 )
-from skillfs.tools import answer, call
+from skillfs.tools import TOOLS, answer, call
 from skillfs.tools.skills import MOST_CHANGES, MOST_CHARACTERS, MOST_SECTIONS
 from tests.conftest import skill_md, write
 
@@ -162,6 +162,52 @@ def test_pages_of_two_versions_are_kept_apart(root: Path, fs: SkillFileSystem) -
 def test_what_is_refused(fs: SkillFileSystem, arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call(fs, "skill_get_content", arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("skill_get_content", {"id": "a/text.md", "expectHash": "x"}, "expected hash"),
+        ("skill_get_content", {"id": "a/text.md", "expectHash": "0" * 32}, "expected hash"),
+        ("skill_tree", {"includeGlob": "../*"}, "includeGlob"),
+        ("skill_tree", {"excludeGlob": "{a,b}" * 30}, "excludeGlob"),
+        ("skill_tree", {"id": "a", "includeGlob": "*", "excludeGlob": "\0"}, "excludeGlob"),
+    ],
+)
+def test_errors_speak_of_what_was_sent(
+    fs: SkillFileSystem, name: str, arguments: dict[str, Any], named: str
+) -> None:
+    with pytest.raises((InvalidArgumentError, ChangedError)) as caught:
+        call(fs, name, arguments)
+    assert named in caught.value.message
+    assert "_" not in caught.value.message
+
+
+def test_every_path_can_be_passed_back(root: Path, open_fs: Callable[..., SkillFileSystem]) -> None:
+    write(root, {"SKILL.md": skill_md("store"), "8004": "# Zephyr\n"})
+    write(root, {"name:x/SKILL.md": skill_md("x", body="# Zephyr\n"), "name:x/one.md": "1\n"})
+    fs = open_fs()
+    before = fs.revision
+    (root / "name:x" / "one.md").rename(root / "name:x" / "two.md")
+    fs.sync()
+    told = [structured(fs, name, id=ref)["path"] for name in ("skill_get_content", "skill_outline")
+            for ref in ("/8004", "/name:x/SKILL.md")]  # fmt: skip
+    for hit in structured(fs, "skill_search", query="zephyr")["hits"]:
+        told += [hit["path"], f"{hit['skill_path']}/SKILL.md" if hit["skill_path"] != "/" else "SKILL.md"]
+    (item,) = structured(fs, "skill_changes", since=before)["items"]
+    assert item["old_path"] == "/name:x/one.md"
+    told.append(item["path"])
+    assert set(told) == {"/8004", "SKILL.md", "/name:x/SKILL.md", "/name:x/two.md"}
+    for path in told:
+        assert structured(fs, "skill_get_content", id=path)["path"] == path
+
+
+@pytest.mark.parametrize("tool", ["skill_get_content", "skill_outline"])
+def test_a_schema_offers_nothing_that_is_refused(fs: SkillFileSystem, tool: str) -> None:
+    (offered,) = (p.description for p in TOOLS[tool].parameters if p.name == "id")
+    assert "name:" not in offered  # it names a folder, and these read files
+    with pytest.raises(IsFolderError):
+        call(fs, tool, {"id": "name:a"})
 
 
 def test_outside_a_base_and_missing_are_the_same(fs: SkillFileSystem) -> None:
