@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 _ECHO_LIMIT = 200
+_HUGE = 10**40
 
 
 def quoted(value: object) -> str:
@@ -58,10 +59,14 @@ def quoted(value: object) -> str:
     reference can neither break a line nor a JSON encoder nor a terminal.
 
     Args:
-        value: A string, or anything else, of which only the type is named.
+        value: A string; an integer, which is echoed as it is unless it is huge; or anything else, of which
+            only the type is named.
     """
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _HUGE:
+        return str(value)
     if not isinstance(value, str):
-        return f"a {type(value).__name__}"
+        name = type(value).__name__
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     cut = value[:_ECHO_LIMIT]
     text = "".join(c if c.isprintable() and c not in '"\\' else json.dumps(c)[1:-1] for c in cut)
     if len(text) > _ECHO_LIMIT:

@@ -144,7 +144,7 @@ def _fitting(parameter: Parameter) -> st.SearchStrategy[Any]:
         ({"text": "a", "flags": True}, 'takes no argument "flags"; did you mean flag'),
         ({"text": "a", "": 1}, 'takes no argument ""; it takes text, count'),
         ({"text": "a", "secret": "b"}, 'takes no argument "secret"'),
-        ({"text": "a", 5: "b"}, "takes no argument a int"),
+        ({"text": "a", 5: "b"}, "takes no argument 5"),
         ({"text": "a", "\ud800": 1}, r'takes no argument "\\ud800"'),
         ([], "takes an object of named arguments, not a list"),
         (None, "takes an object of named arguments"),
