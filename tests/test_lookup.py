@@ -888,7 +888,7 @@ def test_a_link_that_turned_is_noticed_at_once(root: Path, tmp_path: Path, open_
 
 
 def test_an_id_that_names_nothing_is_echoed(store: Path, open_fs: Open) -> None:
-    with pytest.raises(NotFoundError, match=r"answers to 4711;"):
+    with pytest.raises(FileNotFoundError, match=r"answers to 4711;"):
         open_fs().entry(4711)
-    with pytest.raises(NotFoundError, match=r"answers to an int;"):
+    with pytest.raises(FileNotFoundError, match=r"answers to an int;"):
         open_fs().entry(10**5000)
