@@ -111,8 +111,8 @@ def test_configuration_of_an_agent(place: Path) -> None:
     from mcp.client.stdio import stdio_client
 
     (block,) = blocks("json")
-    settings = json.loads(block)["mcpServers"]["skills"]
-    server = StdioServerParameters(**settings, env=dict(os.environ), cwd=place)
+    settings = json.loads(block.replace("/path/to", str(place)))["mcpServers"]["skills"]
+    server = StdioServerParameters(**settings, env=dict(os.environ), cwd="/")
 
     async def use() -> str:
         async with Client(stdio_client(server)) as client:

@@ -121,7 +121,7 @@ def test_drawing_of_a_page_in_the_middle(small: Path, open_fs: Opener) -> None:
     assert [n.path for n in nodes(third) if n.continued] == ["pdf", "pdf/references"]
     assert (
         str(second).splitlines()[-1]
-        == f'(3 of {second.total} entries; raise the limit, or go on with cursor "{second.cursor}")'
+        == f'(3 of {second.total} entries; ask for more at once, or go on with cursor "{second.cursor}")'
     )
 
 

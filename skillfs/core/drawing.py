@@ -103,7 +103,7 @@ class Tree:
     def _remarks(self) -> Iterator[str]:
         if self.cursor is not None:
             cut = f"{self.returned} of {self.total} entries"
-            yield f'({cut}; raise the limit, or go on with cursor "{self.cursor}")'
+            yield f'({cut}; ask for more at once, or go on with cursor "{self.cursor}")'
         elif self.returned:
             return
         elif self.total:
