@@ -240,8 +240,16 @@ class Lookup:
         """
         row = self._see(asked, access, opened=True)
         if row.kind != RowKind.FILE:
-            raise IsFolderError(f"{quoted(asked.shown)} names a folder; list its tree, and read a file in it")
+            raise IsFolderError(f"{quoted(asked.shown)} names a folder; {self._file_instead(row, access)}")
         return row
+
+    def _file_instead(self, row: Row, access: Access) -> str:
+        """What to read where a folder was named."""
+        # One on the way to what is allowed is a folder like any other to who may not see more.
+        if row.kind != RowKind.SKILL or not access.allows(row.path):
+            return "list its tree, and read a file in it"
+        path = below_mount(self._mount, f"{row.path}/{SKILL_MD}" if row.path else SKILL_MD)
+        return f"read {quoted(printable_path(path))}, or list its tree"
 
     def folder(self, asked: Asked, access: Access) -> Row:
         """Like `entry`, for listing.

@@ -892,3 +892,18 @@ def test_an_id_that_names_nothing_is_echoed(store: Path, open_fs: Open) -> None:
         open_fs().entry(4711)
     with pytest.raises(FileNotFoundError, match=r"answers to an int;"):
         open_fs().entry(10**5000)
+
+
+def test_who_reads_a_skill_is_told_its_file(root: Path, open_fs: Open) -> None:
+    write(root, {"8/SKILL.md": skill_md("pdf"), "8/in/SKILL.md": skill_md("in"), "8/docs/a.md": "a"})
+    fs = open_fs()
+
+    def message(ref: str, **options: object) -> str:
+        return error_of(lambda: fs.get_content(ref, **options)).message
+
+    assert message("name:pdf") == '"name:pdf" names a folder; read "8/SKILL.md", or list its tree'
+    assert message("8/docs") == '"8/docs" names a folder; list its tree, and read a file in it'
+    assert message("/8", base_paths=["8/in"]) == '"/8" names a folder; list its tree, and read a file in it'
+    several = SkillFileSystem({"m": root}, index=":memory:")
+    with pytest.raises(IsADirectoryError, match='read "m/8/SKILL.md", or list its tree'):
+        several.get_content("name:pdf")
