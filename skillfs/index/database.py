@@ -362,10 +362,12 @@ class Database:
 
     def _touch(self) -> None:
         """Create the files for this user alone: those that SQLite makes beside them are like them."""
+        # One that is there is not opened: closing it would end the locks that other threads have on it.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for file in (self.path, self.identity_path):
             if file is not None:
                 with contextlib.suppress(OSError):  # opening them says what is wrong
-                    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                    os.close(os.open(file, flags, 0o600))
 
     def _prepare_folder(self, path: Path) -> None:
         try:

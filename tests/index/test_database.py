@@ -714,3 +714,23 @@ def test_the_folder_of_the_index_is_removed_while_it_is_open(root: Path, tmp_pat
     engine.sync()
     assert index.exists()
     assert uuids(engine) == before
+
+
+def test_opening_it_again_takes_no_lock_away(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    database = Database(path)
+    with database.write() as connection:
+        connection.execute("INSERT INTO facts.meta VALUES ('a', 1)")
+    logs = [path.with_name(f"{path.name}{end}-wal") for end in ("", ".identity")]
+    inodes = [log.stat().st_ino for log in logs]
+    other = Database(path)
+    # The last process that closes a file removes its log: this one is not the last.
+    code = (
+        "from pathlib import Path; from skillfs.index.database import Database; "
+        f"d = Database(Path({str(path)!r})); d.read('SELECT * FROM facts.meta'); d.close()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert [log.stat().st_ino for log in logs] == inodes
+    with database.write() as connection:
+        connection.execute("INSERT INTO facts.meta VALUES ('b', 2)")
+    assert other.read("SELECT value FROM facts.meta WHERE name IN ('a', 'b')") == [(1,), (2,)]
