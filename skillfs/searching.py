@@ -7,19 +7,19 @@ which of them match, is as of the last check, like all that is listed.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from threading import TIMEOUT_MAX
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from skillfs.access import Access
 from skillfs.core.digest import uuid_text
-from skillfs.core.matching import Fields, Finder, Found, Match, match_of, passages_of
+from skillfs.core.matching import Fields, Finder, Match, match_of, passages_of, telling, weight_of
 from skillfs.core.model import Kind
 from skillfs.core.refs import UuidRef
-from skillfs.core.search import Query, SearchHit, SearchResults, Word, parse_query
+from skillfs.core.search import Passage, Query, SearchHit, SearchResults, Word, parse_query
 from skillfs.errors import (
     InvalidArgumentError,
     NotTextError,
@@ -35,17 +35,22 @@ from skillfs.mounts import View, naming
 from skillfs.reading import check_count
 from skillfs.stores.base import KeyRefusedError
 from skillfs.sync.engine import Engine
-from skillfs.wordindex import MOST_BYTES, fields_of, index_of, read_missing, take_changes
+from skillfs.wordindex import MOST_BYTES, fields_of, index_of, known_content, read_missing, take_changes
 
 __all__ = ["search"]
 
+T = TypeVar("T")
+
 MOST_HITS = 100
 
+MOST_COPIES = 20
+"""Paths of copies that a hit tells."""
+
 FEW = 10
-"""Where fewer files have every word of a query, those that have some of them match, too."""
+"""Where fewer files have every telling word of a query, those that have any of its words match, too."""
 
 MOST_READ = 30
-"""Texts that are read for one answer, unless more hits are wanted; copies of one count once."""
+"""Texts that are read for one answer beside as many as there are to be hits; copies of one count once."""
 
 MOST_VERIFIED = 1_000
 MOST_VERIFIED_REMOTE = 200
@@ -63,10 +68,13 @@ MOST_TOGETHER = 128
 
 MOST_TURNS = 3
 
+_Group: TypeAlias = list[tuple[int, str]]
+"""Key and path of files that had the same content and name when they were searched, by path."""
+
 _SKILLS_BELOW = """
-WITH RECURSIVE down (key, kind) AS (SELECT key, kind FROM entry WHERE key=? UNION ALL
-    SELECT c.key, c.kind FROM down CROSS JOIN entry c ON c.parent=down.key WHERE c.kind<2)
-SELECT key FROM down WHERE kind=1
+WITH RECURSIVE down (key, uuid, kind) AS (SELECT key, uuid, kind FROM entry WHERE key=? UNION ALL
+    SELECT c.key, c.uuid, c.kind FROM down CROSS JOIN entry c ON c.parent=down.key WHERE c.kind<2)
+SELECT uuid FROM down WHERE kind=1
 """
 
 
@@ -86,17 +94,21 @@ def search(views: Sequence[View], query: str, limit: int, seconds: float | None)
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and seconds >= 0):
         raise InvalidArgumentError(f"seconds is {quoted(seconds)}; pass a number, 0 or more, or None")
-    deadline = None if seconds is None else time.monotonic() + seconds
-    for _ in range(MOST_TURNS):
+    deadline = None if seconds is None else time.monotonic() + min(seconds, TIMEOUT_MAX)
+    for turn in range(MOST_TURNS):
         try:
-            searches = []
-            for view in views:
-                view.mount.ensure_fresh()
-                with naming(view.mount.name):
-                    searches.append(_Search(view, parsed, deadline))
-            return _answer(searches, query, _widened(searches, parsed), limit)
+            searches = [_Search(view, deadline) for view in views]
+            with contextlib.ExitStack() as moments:
+                for one in searches:
+                    with naming(one.view.mount.name):
+                        moments.enter_context(one.index.moment())
+                chosen = _choose(searches, parsed, limit)
         except _Lost:
             continue
+        # In the meantime there may have come more, or another may have thrown the dead away, with all else.
+        if not turn and chosen.searched < chosen.texts and (deadline is None or time.monotonic() < deadline):
+            continue
+        return _answer(chosen, query, limit)
     raise StoreUnavailableError("the index of words is removed again and again; try again")
 
 
@@ -104,304 +116,300 @@ class _Lost(Exception):
     """The index of words has been thrown away in the meantime."""
 
 
-def _widened(searches: Sequence[_Search], parsed: Query) -> Query:
-    """The query with words that stand in none of the stores standing for longer ones."""
-    having = Counter[Word]()
-    for one in searches:
-        having.update(one.counts.having)
-    widened = parsed.widened({word for word, count in having.items() if not count})
-    if widened != parsed:
-        for one in searches:
-            with naming(one.view.mount.name):
-                one.ask(widened)
-    return widened
-
-
-class _Counts(NamedTuple):
-    """What there is in one store.
-
-    Attributes:
-        texts: Files that can be searched.
-        searched: Those whose words are known.
-        having: How many of them have each word, counted up to a limit.
-        whole: How many have every word.
-        partly: How many have any; not counted where enough have every word.
-        needed: How many have the words of all phrases.
-    """
-
-    texts: int
-    searched: int
-    having: dict[Word, int]
-    whole: int
-    partly: int
-    needed: int
-
-
-class _Read(NamedTuple):
-    """A file that was read: its MD5, its text, and what of the query stands there."""
-
-    md5: str
-    text: str
-    found: Found
-
-
-class _Hit(NamedTuple):
-    """A file that matches.
-
-    Attributes:
-        search: Where it was found.
-        row: The file.
-        fields: The names that belong to it.
-        match: How well it matches.
-        read: What was read of it, or of a copy.
-        is_own: Whether it was read itself.
-    """
-
-    search: _Search
-    row: Row
-    fields: Fields
-    match: Match
-    read: _Read
-    is_own: bool
-
-    @property
-    def path(self) -> str:
-        return self.search.view.mount.path(self.row.path)
-
-
-class _Copies(NamedTuple):
-    """Files with one and the same content and name.
-
-    Attributes:
-        size: How many there are.
-        hits: Those of them that may be told, by path; none where it turned out that they do not match.
-    """
-
-    size: int
-    hits: list[_Hit]
-
-    @property
-    def is_whole(self) -> bool:
-        return bool(self.hits) and self.hits[0].match.is_whole
-
-
-def _answer(searches: Sequence[_Search], query: str, parsed: Query, limit: int) -> SearchResults:
-    searched = sum(one.counts.searched for one in searches)
-    weights = {
-        word: math.log(1 + searched / max(1, sum(one.counts.having[word] for one in searches)))
-        for word in parsed.words
-    }
-    total = sum(one.counts.whole for one in searches)
-    are_whole = total >= FEW and not parsed.phrases
-    if not are_whole:
-        total = sum(one.counts.partly for one in searches)
-    needed = parsed.words if are_whole else parsed.needed
-    copies: list[_Copies] = []
-    for one in searches:
-        with naming(one.view.mount.name):
-            candidates = one.candidates(weights, needed, max(limit, MOST_READ))
-            read = one.copies(candidates, weights, limit)
-        copies += read
-        if parsed.phrases:  # whether they stand in the others has not been looked at
-            searched -= max(0, one.counts.needed - sum(some.size for some in read))
-    if parsed.phrases:
-        are_whole = sum(some.size for some in copies if some.is_whole) >= FEW
-        total = sum(some.size for some in copies)
-    # Of what has changed since it was looked at, some does not match any more.
-    kept = [some for some in copies if some.is_whole or (some.hits and not are_whole)]
-    total -= sum(some.size for some in copies) - sum(some.size for some in kept)
-    hits = sorted(
-        (hit for some in kept for hit in some.hits), key=lambda hit: (-hit.match.score, in_order(hit.path))
-    )
-    told: list[SearchHit] = []
-    for hit in hits:
-        if len(told) == limit:
-            break
-        with naming(hit.search.view.mount.name):
-            found = hit.search.told(hit, weights)
-        if found is None:
-            total -= 1
-        else:
-            told.append(found)
-    told.sort(key=lambda hit: (-hit.score, in_order(hit.path)))  # what has changed scores otherwise
-    texts = sum(one.counts.texts for one in searches)
-    return SearchResults(query, tuple(told), total, texts, searched)
-
-
 class _Search:
-    """One query in one store.
+    """A search in one store, which has caught up with it.
 
     Args:
         view: The store, and what may be seen of it.
-        query: The query.
-        deadline: By the monotonic clock, how long to catch up with the store; None for as long as it takes.
+        deadline: By the monotonic clock, how long to catch up; None for as long as it takes.
     """
 
-    def __init__(self, view: View, query: Query, deadline: float | None) -> None:
+    def __init__(self, view: View, deadline: float | None) -> None:
         self.view = view
         self.engine = view.mount.engine
-        self._index = index_of(self.engine)
-        self._skills: list[int] | None = None
-        take_changes(self.engine, self._index)
-        if view.access.restricted and "" not in view.access.tops:
-            self._skills = self.engine.query(partial(_skills_of, self.engine, view.access))
-        read_missing(self.engine, self._index, self._skills, deadline)
-        self.ask(query)
+        self._skills: list[bytes] | None = None
+        view.mount.ensure_fresh()
+        with naming(view.mount.name):
+            self.index = index_of(self.engine)
+            take_changes(self.engine, self.index)
+            if view.access.restricted and "" not in view.access.tops:
+                self._skills = self.engine.query(partial(_skills_of, self.engine, view.access))
+            read_missing(self.engine, self.index, self._skills, deadline)
 
-    def ask(self, query: Query) -> None:
-        """Count what there is of a query, which what follows is about."""
-        self._query, self._finder = query, Finder(query)
-        self.counts = self._index.run(self._count)
+    def ask(self, work: Callable[[SearchFile], T]) -> T:
+        """Ask the index of words about what may be seen."""
 
-    def _confine(self, file: SearchFile) -> None:
-        if file.revision() is None:
-            raise _Lost
-        file.only(self._skills)
+        def confined(file: SearchFile) -> T:
+            if file.revision() is None:
+                raise _Lost
+            file.only(self._skills)
+            return work(file)
 
-    def _count(self, file: SearchFile) -> _Counts:
-        self._confine(file)
-        words = self._query.words
-        whole = file.count(every(words))
-        enough = whole >= FEW and not self._query.phrases
-        return _Counts(
-            *file.counts(),
-            {word: file.count(every([word]), MOST_COUNTED) for word in words},
-            whole,
-            0 if enough else file.count(some(words)),
-            file.count(every(self._query.needed)) if self._query.phrases else 0,
-        )
+        with naming(self.view.mount.name):
+            return self.index.run(confined)
 
-    def candidates(
-        self, weights: Mapping[Word, float], needed: Iterable[Word], most: int
-    ) -> list[list[tuple[int, str]]]:
-        """Key and path of the files that are likely to match best, copies together, the best first.
-
-        Args:
-            weights: What each word counts.
-            needed: Words that all of them must have.
-            most: How many, copies not counted.
-        """
-        expression = every(needed)
-        if self._query.phrases:
-            most = MOST_VERIFIED_REMOTE if self.engine.store.remote else MOST_VERIFIED
-        common = {word for word, count in self.counts.having.items() if count >= MOST_COUNTED}
-
-        def best(file: SearchFile) -> list[tuple[int, int]]:
-            self._confine(file)
-            found = file.best(self._query, weights, expression, common, most)
-            if common and len({number for number, _ in found}) < most:
-                found = file.best(self._query, weights, expression, (), most)
-            return found
-
-        found = self._index.run(best)
-        paths = self.engine.query(lambda: self.engine.catalog.with_paths([key for _, key in found]))
-        groups: dict[int, list[tuple[int, str]]] = {}
+    def candidates(self, work: Callable[[SearchFile], list[tuple[int, int]]]) -> list[_Group]:
+        """Files that the index of words gives, those with one document together, the best first."""
+        found = self.ask(work)
+        with naming(self.view.mount.name):
+            paths = self.engine.query(lambda: self.engine.catalog.with_paths([key for _, key in found]))
+        groups: dict[int, _Group] = {}
         for number, key in found:
-            if key in paths:
-                groups.setdefault(number, []).append((key, paths[key]))
+            groups.setdefault(number, []).append((key, paths.get(key, "")))
         return [sorted(group, key=lambda pair: in_order(pair[1])) for group in groups.values()]
 
-    def copies(
-        self, candidates: Sequence[Sequence[tuple[int, str]]], weights: Mapping[Word, float], limit: int
-    ) -> list[_Copies]:
-        """Candidates as they are now, of each text as many as may be told; not all, where that is much."""
-        found: list[_Copies] = []
-        characters = files = 0
-        enough = MOST_CHARACTERS_VERIFIED if self._query.phrases else MOST_CHARACTERS
-        step = MOST_TOGETHER if self.engine.store.remote else 1
-        for at in range(0, len(candidates), step):
-            if characters > enough and files >= limit:
-                break
-            some = list(candidates[at : at + step])
-            for group, (first, read) in zip(
-                some, self.view.mount.reader.many(self._first, some), strict=True
-            ):
-                hits = []
-                if read is not None:
-                    characters += len(read.text)
-                    rows = (self._row(key) for key, _ in group[first : first + limit])
-                    hits = [
-                        _Hit(self, row, fields, match, read, not number)
-                        for number, row in enumerate(rows)
-                        if row is not None
-                        and (match := match_of(self._query, weights, fields := self._fields(row), read.found))
-                    ]
-                files += len(hits)
-                found.append(_Copies(len(group), hits))
-        return found
-
-    def _first(self, group: Sequence[tuple[int, str]]) -> tuple[int, _Read | None]:
-        """The first of some copies that can be read."""
-        for number, (key, _) in enumerate(group[:MOST_TURNS]):
-            row = self._row(key)
-            if row is not None and (read := self._read(row)) is not None:
-                return number, read
-        return 0, None
-
-    def told(self, hit: _Hit, weights: Mapping[Word, float]) -> SearchHit | None:
-        """A hit as callers get it; None when it does not match any more."""
-        row, read, match = hit.row, hit.read, hit.match
-        if not hit.is_own:
-            own = self._read(row)
-            if own is None:
-                return None
-            if own.md5 != read.md5:
-                again = match_of(self._query, weights, hit.fields, own.found)
-                if again is None:
-                    return None
-                match = again
-            read = own
-        assert row.uuid is not None
-        assert row.id is not None
-        assert row.skill is not None
-        mount = self.view.mount
-        return SearchHit(
-            uuid=uuid_text(row.uuid),
-            id=row.id,
-            path=mount.path(row.path),
-            name=row.name,
-            kind=Kind.SKILL if hit.fields.is_main else Kind.FILE,
-            skill_folder_uuid=uuid_text(row.skill.uuid),
-            skill_path=mount.path(row.skill.path),
-            skill_name=hit.fields.skill,
-            description=hit.fields.about,
-            hash=read.md5,
-            score=match.score,
-            passages=passages_of(read.text, read.found, weights),
-        )
-
-    def _row(self, key: int) -> Row | None:
+    def row(self, key: int) -> Row | None:
+        """A file, when it is still there and may be seen."""
         row = self.engine.query(lambda: self.engine.catalog.by_key(key))
         if row is None or row.kind != RowKind.FILE or row.skill is None or not self.view.access.sees(row):
             return None
         return row
 
-    def _fields(self, row: Row) -> Fields:
+    def fields(self, row: Row) -> Fields:
+        """The names that belong to a file."""
         return self.engine.query(lambda: fields_of(self.engine, row))
 
-    def _read(self, row: Row) -> _Read | None:
-        """What is in a file now; None when it is gone or cannot be read."""
+    def read(self, row: Row) -> tuple[str, str] | None:
+        """MD5 and text of a file as it is now; None when it is gone or cannot be read."""
         reader, access = self.view.mount.reader, self.view.access
         assert row.uuid is not None
         asked = Asked(UuidRef(row.uuid), uuid_text(row.uuid), self.view.mount.name)
         try:
             try:
                 content = reader.content(asked, 0, MOST_BYTES, access, None, None)
-                return _Read(content.hash, content.text, self._finder.find(content.text))
+                return content.hash, content.text
             except NotTextError:
-                _, md5, _ = reader.details(asked, access)
-                return _Read(md5, "", self._finder.find(""))
+                return reader.details(asked, access)[1], ""
         except SkillFSError as error:
             if isinstance(error, StoreUnavailableError) and not isinstance(error, KeyRefusedError):
                 raise
             return None
 
 
-def _skills_of(engine: Engine, access: Access) -> list[int]:
-    """Keys of the skills that may be seen."""
-    found: set[int] = set()
+def _skills_of(engine: Engine, access: Access) -> list[bytes]:
+    """UUIDs of the skills that may be seen."""
+    found: set[bytes] = set()
     for base in access.tops:
         row = engine.catalog.by_path(base.split("/") if base else ())
         if row is not None:
-            found.update(key for (key,) in engine.catalog.read(_SKILLS_BELOW, (row.key,)))
+            found.update(uuid for (uuid,) in engine.catalog.read(_SKILLS_BELOW, (row.key,)))
     return sorted(found)
+
+
+# -- which files are looked at -----------------------------------------------------------------------------
+
+
+class _Chosen(NamedTuple):
+    """What the index of words says of a query.
+
+    Attributes:
+        query: The query, its words widened.
+        weights: What each word counts.
+        is_whole: Whether only files with every telling word match.
+        total: How many files match, as far as it can say.
+        texts: Files that can be searched.
+        searched: Those whose words are known.
+        candidates: What is likely to match best, by store.
+    """
+
+    query: Query
+    weights: dict[Word, float]
+    is_whole: bool
+    total: int
+    texts: int
+    searched: int
+    candidates: list[tuple[_Search, list[_Group]]]
+
+
+def _choose(searches: Sequence[_Search], query: Query, limit: int) -> _Chosen:
+    having = _having(searches, query.words)
+    widened = query.widened({word for word in query.words if not sum(one[word] for one in having)})
+    if widened != query:
+        query, having = widened, _having(searches, widened.words)
+    counts = [one.ask(SearchFile.counts) for one in searches]
+    texts, searched = (sum(count[at] for count in counts) for at in (0, 1))
+    weights = {word: weight_of(word, searched, sum(one[word] for one in having)) for word in query.words}
+    needed = every(query.needed) if query.phrases else every(telling(weights))
+    total = _count(searches, needed)
+    is_whole = total >= FEW and not query.phrases
+    if not is_whole and not query.phrases:
+        needed = some(query.words)
+        total = _count(searches, needed)
+    candidates = []
+    for one, known in zip(searches, having, strict=True):
+        most = limit + MOST_READ
+        if query.phrases:
+            most = MOST_VERIFIED_REMOTE if one.engine.store.remote else MOST_VERIFIED
+        common = {word for word, count in known.items() if count >= MOST_COUNTED}
+        candidates.append((one, one.candidates(partial(_best, query, weights, needed, common, most))))
+    return _Chosen(query, weights, is_whole, total, texts, searched, candidates)
+
+
+def _having(searches: Sequence[_Search], words: Sequence[Word]) -> list[dict[Word, int]]:
+    """How many files of each store have each word, counted up to a limit."""
+
+    def count(file: SearchFile) -> dict[Word, int]:
+        return {word: file.count(every([word]), MOST_COUNTED) for word in words}
+
+    return [one.ask(count) for one in searches]
+
+
+def _count(searches: Sequence[_Search], expression: str) -> int:
+    return sum(one.ask(lambda file: file.count(expression)) for one in searches)
+
+
+def _best(
+    query: Query,
+    weights: Mapping[Word, float],
+    needed: str,
+    common: Iterable[Word],
+    most: int,
+    file: SearchFile,
+) -> list[tuple[int, int]]:
+    found = file.best(query, weights, needed, common, most)
+    if common and len({number for number, _ in found}) < most:
+        found = file.best(query, weights, needed, (), most)
+    return found
+
+
+# -- what is in them ---------------------------------------------------------------------------------------
+
+
+class _Hit(NamedTuple):
+    """A file that matches, with its copies.
+
+    Attributes:
+        search: Where it was found.
+        row: The file.
+        fields: The names that belong to it.
+        match: How well it matches.
+        md5: Of what was read of it.
+        passages: The best of it.
+        size: How many files it stands for: itself, and those that were found with it as its copies.
+        copies: Store paths of the first of these.
+    """
+
+    search: _Search
+    row: Row
+    fields: Fields
+    match: Match
+    md5: str
+    passages: tuple[Passage, ...]
+    size: int
+    copies: list[str]
+
+    @property
+    def path(self) -> str:
+        return self.search.view.mount.path(self.row.path)
+
+    def with_copy(self, other: _Hit) -> _Hit:
+        """It, standing for another with the same text and its copies as well."""
+        copies = sorted([*self.copies, other.path, *other.copies], key=in_order)[:MOST_COPIES]
+        return self._replace(copies=copies)
+
+    def told(self) -> SearchHit:
+        """It as callers get it."""
+        row, mount = self.row, self.search.view.mount
+        assert row.uuid is not None
+        assert row.id is not None
+        assert row.skill is not None
+        return SearchHit(
+            uuid=uuid_text(row.uuid),
+            id=row.id,
+            path=self.path,
+            name=row.name,
+            kind=Kind.SKILL if self.fields.is_main else Kind.FILE,
+            skill_folder_uuid=uuid_text(row.skill.uuid),
+            skill_path=mount.path(row.skill.path),
+            skill_name=self.fields.skill,
+            description=self.fields.about,
+            hash=self.md5,
+            score=self.match.score,
+            passages=self.passages,
+            copies=tuple(self.copies),
+        )
+
+
+def _answer(chosen: _Chosen, query: str, limit: int) -> SearchResults:
+    finder = Finder(chosen.query)
+    total, searched = chosen.total, chosen.searched
+    hits: list[_Hit] = []
+    looked_at = 0
+    for one, groups in chosen.candidates:
+        with naming(one.view.mount.name):
+            read = _looked_at(one, groups, chosen, finder, limit)
+        hits += (hit for found in read for hit in found)
+        looked_at += sum(map(len, groups[: len(read)]))
+    is_whole = chosen.is_whole
+    if chosen.query.phrases:
+        searched -= max(0, total - looked_at)  # whether they stand in the others has not been looked at
+        is_whole = sum(hit.size for hit in hits if hit.match.is_whole) >= FEW
+        looked_at = total
+    hits = [hit for hit in hits if hit.match.is_whole or not is_whole]
+    # Of what has changed since it was searched, some does not match any more.
+    total -= looked_at - sum(hit.size for hit in hits)
+    hits.sort(key=lambda hit: (-hit.match.score, in_order(hit.path)))
+    by_text: dict[str, _Hit] = {}
+    for hit in hits:
+        first = by_text.get(hit.md5)
+        by_text[hit.md5] = hit if first is None else first.with_copy(hit)
+    best = list(by_text.values())[:limit]
+    return SearchResults(query, tuple(hit.told() for hit in best), total, chosen.texts, searched)
+
+
+def _looked_at(
+    search: _Search, groups: Sequence[_Group], chosen: _Chosen, finder: Finder, limit: int
+) -> list[list[_Hit]]:
+    """What of each group matches now; not of all groups, where that is much to read."""
+    found: list[list[_Hit]] = []
+    characters = hits = 0
+    enough = MOST_CHARACTERS_VERIFIED if chosen.query.phrases else MOST_CHARACTERS
+    step = MOST_TOGETHER if search.engine.store.remote else 1
+    for at in range(0, len(groups), step):
+        if characters > enough and hits >= limit:
+            break
+        some = list(groups[at : at + step])
+        for length, of_group in search.view.mount.reader.many(
+            partial(_look_at, search, chosen, finder), some
+        ):
+            characters += length
+            hits += len(of_group)
+            found.append(of_group)
+    return found
+
+
+def _look_at(search: _Search, chosen: _Chosen, finder: Finder, group: _Group) -> tuple[int, list[_Hit]]:
+    """What of a group matches now, and how many characters were read for that.
+
+    The first of a group is read, and stands for all. Where it has changed since it was searched, it stands
+    for itself alone, and the next one is read.
+    """
+    hits: list[_Hit] = []
+    characters = 0
+    for number, (key, _) in enumerate(group[:MOST_TURNS]):
+        row = search.row(key)
+        read = None if row is None else search.read(row)
+        if row is None or read is None:
+            continue
+        md5, text = read
+        characters += len(text)
+        fields, found = search.fields(row), finder.find(text)
+        match = match_of(chosen.query, chosen.weights, fields, found)
+        has_changed = _has_changed(search, row, search.row(key))
+        if match is not None:
+            rest = [] if has_changed else group[number + 1 :]
+            rows = [copy for other, _ in rest[:MOST_COPIES] if (copy := search.row(other)) is not None]
+            copies = [search.view.mount.path(copy.path) for copy in rows]
+            passages = passages_of(text, found, chosen.weights)
+            hits.append(_Hit(search, row, fields, match, md5, passages, 1 + len(rest), copies))
+        if not has_changed:
+            break
+    return characters, hits
+
+
+def _has_changed(search: _Search, before: Row, after: Row | None) -> bool:
+    """Whether a reading has found another content than was known."""
+    if after is None:
+        return True
+    known, now = (known_content(search.engine, row.content, row.signature) for row in (before, after))
+    return known is not None and known != now

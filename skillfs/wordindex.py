@@ -28,7 +28,7 @@ from skillfs.stores.workers import Workers
 from skillfs.sync.engine import Engine
 from skillfs.sync.scan import SKILL_MD
 
-__all__ = ["MOST_BYTES", "fields_of", "index_of", "read_missing", "take_changes"]
+__all__ = ["MOST_BYTES", "fields_of", "index_of", "known_content", "read_missing", "take_changes"]
 
 MOST_BYTES = 4 << 20
 """Bytes of a file that are searched: the first."""
@@ -40,6 +40,9 @@ BATCH_REQUESTS = 128
 
 MOST_LOOKED_AT = 100
 """Folders that are looked at again because files in them are not what they were."""
+
+RETRY_SECONDS = 600.0
+"""After this time what could not be read is tried again: nothing tells of a permission that was given."""
 
 _START = (2, 0)  # comes before all that is missing
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EIO})
@@ -73,8 +76,10 @@ def take_changes(engine: Engine, index: SearchIndex) -> bool:
     """Note what has changed in the index since the last time; returns whether anything has."""
 
     def take(file: SearchFile) -> bool:
-        again = index.is_new and file.has_left_out()
-        index.is_new = False
+        is_time = time.monotonic() - index.tried > RETRY_SECONDS
+        if is_time:
+            index.tried = time.monotonic()
+        again = is_time and file.has_left_out()
         if file.revision() == engine.query(engine.journal.revision) and not again:
             return False
         with file.writing():
@@ -134,13 +139,13 @@ def _files_of(engine: Engine, skill: int, skill_name: str) -> list[FileRow]:
     files = []
     for key, parent, name, content, signature in engine.catalog.read(_FILES_OF_SKILL, (skill,)):
         is_main = parent == skill and name == SKILL_MD
-        known = _known_content(engine, content, signature)
+        known = known_content(engine, content, signature)
         digest = None if known is None else _digest(known, is_main, skill_name if is_main else name)
         files.append(FileRow(key, is_main, digest))
     return files
 
 
-def _known_content(engine: Engine, content: bytes | None, signature: bytes) -> bytes | None:
+def known_content(engine: Engine, content: bytes | None, signature: bytes) -> bytes | None:
     """What tells the content of a file from every other as long as it is not read."""
     # Of a remote store always the same: the content may be learned between two looks.
     return signature if engine.store.remote and not signature.endswith(b"?") else content
@@ -178,14 +183,14 @@ class _Batch(NamedTuple):
 
 
 def read_missing(
-    engine: Engine, index: SearchIndex, skills: Sequence[int] | None, deadline: float | None
+    engine: Engine, index: SearchIndex, skills: Sequence[bytes] | None, deadline: float | None
 ) -> None:
     """Read the texts of files whose words are not known yet, `SKILL.md` first.
 
     Args:
         engine: Store and index.
         index: Of words.
-        skills: Keys of the skills to which that is confined; None for all.
+        skills: UUIDs of the skills to which that is confined; None for all.
         deadline: By the monotonic clock, when to leave it at what is known; None to read all.
 
     Raises:
@@ -206,7 +211,7 @@ def read_missing(
 
 
 def _missing(
-    index: SearchIndex, skills: Sequence[int] | None, after: tuple[int, int], most: int
+    index: SearchIndex, skills: Sequence[bytes] | None, after: tuple[int, int], most: int
 ) -> list[tuple[int, int]]:
     def ask(file: SearchFile) -> list[tuple[int, int]]:
         file.only(skills)
@@ -220,7 +225,7 @@ def _is_over(deadline: float | None) -> bool:
 
 
 def _read_once(
-    engine: Engine, index: SearchIndex, skills: Sequence[int] | None, deadline: float | None
+    engine: Engine, index: SearchIndex, skills: Sequence[bytes] | None, deadline: float | None
 ) -> set[str]:
     """Read every text that is missing, once; returns the folders of those that have changed."""
     stale: set[str] = set()
@@ -288,7 +293,7 @@ def _read(engine: Engine, key: int) -> Document | str | None:
     folder = row.path.rpartition("/")[0]
     fields = engine.query(lambda: fields_of(engine, row))
     own_name = fields.skill if fields.is_main else fields.name
-    known = _known_content(engine, row.content, row.signature)
+    known = known_content(engine, row.content, row.signature)
     digest = None if known is None else _digest(known, fields.is_main, own_name)
     left_out = Document(key, digest or b"", None, fields.is_main, 0)
     remote = engine.store.remote

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillfs import SearchHit, SearchResults, SkillFileSystem
-from skillfs.core.matching import Fields, Finder, match_of
+from skillfs.core.matching import Fields, Finder, match_of, telling, weight_of
 from skillfs.core.model import Kind
 from skillfs.core.search import parse_query
 from skillfs.core.words import terms_of
@@ -30,11 +31,15 @@ from skillfs.errors import (
     StoreUnavailableError,
     UnreadableError,
 )
+from skillfs.index.search import SearchIndex
 from skillfs.index.words import SearchFile
+from skillfs.listing import in_order
 from skillfs.searching import FEW
-from skillfs.wordindex import MOST_BYTES
+from skillfs.sync.engine import Engine
+from skillfs.wordindex import MOST_BYTES, read_missing, take_changes
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
+from tests.servers.faults import ACCESS_DENIED, FaultyS3
 from tests.servers.s3 import Bucket
 from tests.test_real_skills import real  # noqa: F401  # a fixture
 from tests.test_tree import nodes
@@ -48,9 +53,13 @@ def paths(found: SearchResults) -> list[str]:
     return [hit.path for hit in found.hits]
 
 
+def files(found: SearchResults) -> list[str]:
+    """Paths of the hits and of their copies."""
+    return [path for hit in found.hits for path in (hit.path, *hit.copies)]
+
+
 def check(fs: SkillFileSystem, found: SearchResults) -> SearchResults:
     """See to it that every hit is what it says, and its passages are what is there."""
-    assert len(found.hits) <= found.total
     assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
     for hit in found.hits:
         entry = fs.entry(hit.uuid)
@@ -64,6 +73,10 @@ def check(fs: SkillFileSystem, found: SearchResults) -> SearchResults:
             page = fs.get_content(hit.uuid, passage.start, passage.length, expect_hash=hit.hash)
             assert page.text == passage.text
             assert page.length == passage.length
+        assert list(hit.copies) == sorted(hit.copies, key=in_order)
+        for path in hit.copies:
+            assert md5(fs.cat_file(path)).hexdigest() == hit.hash
+    assert len(set(files(found))) == len(files(found)) <= found.total
     return found
 
 
@@ -84,6 +97,8 @@ def samples() -> SkillFileSystem:
         ("postmortem", "incident-response/postmortem/SKILL.md"),
         ("postmortem template", "incident-response/postmortem/references/template.md"),
         ("production is down", "incident-response/SKILL.md"),
+        ("what do I do when production is down", "incident-response/SKILL.md"),
+        ("how can I find out what is in a csv file", "csv-profiling/scripts/csv_input.py"),
         ("severity levels", "incident-response/references/severity-levels.md"),
         ("数据", "ui-string-review/references/中文界面风格.md"),
         ("标点", "ui-string-review/references/中文界面风格.md"),
@@ -147,6 +162,10 @@ def published(real: Path) -> SkillFileSystem:  # noqa: F811
         ("architecture decision record", "architecture-decision-records"),
         ("slides in html", "frontend-slides"),
         ("mcp server", "mcp-server-patterns"),
+        ("end to end tests with playwright", "e2e-testing"),
+        ("how to do a code review for security", "security-review"),
+        ("how do I deploy with docker", "docker-patterns"),
+        ("help me to write an architecture decision record", "architecture-decision-records"),
         ('"test-driven development"', "tdd-workflow"),
     ],
 )
@@ -234,7 +253,7 @@ def test_a_link_leads_to_one_hit(root: Path, open_fs: Open, tmp_path: Path) -> N
     os.symlink(tmp_path / "other" / "far", root / "far")
     assert paths(open_fs().search("needle")) == ["a/one.md"]
     followed = open_fs(follow=[tmp_path / "other"])
-    assert sorted(paths(check(followed, followed.search("needle")))) == ["a/one.md", "far/two.md"]
+    assert files(check(followed, followed.search("needle"))) == ["a/one.md", "far/two.md"]
 
 
 def test_the_first_bytes_of_a_huge_text_are_searched(root: Path, open_fs: Open) -> None:
@@ -258,7 +277,7 @@ def test_what_cannot_be_read_is_left_out(root: Path, open_fs: Open, tmp_path: Pa
             fs.get_content("a/two.md")
         (root / "a/two.md").chmod(0o600)
         fs.sync()
-        assert len(fs.search("needle").hits) == 2
+        assert files(fs.search("needle")) == ["a/one.md", "a/two.md"]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101, True, 1.0, "5", None])
@@ -267,7 +286,12 @@ def test_a_limit_is_a_number_of_hits(samples: SkillFileSystem, limit: int) -> No
         samples.search("emoji", limit=limit)
 
 
-@pytest.mark.parametrize("seconds", [-1, True, "5", float("nan")])
+@pytest.mark.parametrize("seconds", [0, -0.0, 1e308, 10**400, float("inf")])
+def test_seconds_may_be_as_many_as_there_are(samples: SkillFileSystem, seconds: float) -> None:
+    assert samples.search("emoji", seconds=seconds).texts
+
+
+@pytest.mark.parametrize("seconds", [-1, -(10**400), True, "5", float("nan")])
 def test_seconds_are_a_number(samples: SkillFileSystem, seconds: float) -> None:
     with pytest.raises(InvalidArgumentError, match="seconds"):
         samples.search("emoji", seconds=seconds)
@@ -284,10 +308,33 @@ def test_hits_are_cut_and_the_rest_is_counted(samples: SkillFileSystem) -> None:
 
 def test_equal_hits_come_by_path(root: Path, open_fs: Open) -> None:
     names = ["b", "a b", "a", "a-b", "ab", "a/n"]
-    write(root, {f"{name}/SKILL.md": skill_md("x", "Needle.") for name in names})
+    write(root, {f"{name}/SKILL.md": skill_md("x", "Needle.", f"Number {n}") for n, name in enumerate(names)})
     fs = open_fs()
     found = check(fs, fs.search("needle"))
     assert paths(found) == [skill.location for skill in fs.skills()]
+
+
+def test_of_copies_the_first_is_the_hit(root: Path, open_fs: Open) -> None:
+    copies = {f"{name}/needle.md": "needle" for name in ("b", "a b", "c/d", "c")}
+    write(root, {f"{name}/SKILL.md": skill_md("x", "Some skill.") for name in ("b", "a b", "c/d", "c", "e")})
+    write(root, {**copies, "e/other.md": "needle", "e/needle-too.md": "needles"})
+    fs = open_fs()
+    found = check(fs, fs.search("needle"))
+    assert [(hit.path, hit.copies) for hit in found.hits] == [
+        ("a b/needle.md", ("b/needle.md", "c/d/needle.md", "c/needle.md", "e/other.md")),
+        ("e/needle-too.md", ()),
+    ]
+    assert found.total == 6
+    confined = check(fs, fs.search("needle", base_paths=["c", "e"]))
+    assert [(hit.path, hit.copies) for hit in confined.hits] == [
+        ("c/d/needle.md", ("c/needle.md", "e/other.md")),
+        ("e/needle-too.md", ()),
+    ]
+    assert (confined.total, fs.search("needle", limit=1).total) == (4, 6)
+    write(root, {f"e/{n}/needle.md": "needle" for n in range(40)})
+    fs.sync()
+    many = check(fs, fs.search("needle"))
+    assert (len(many.hits[0].copies), many.total) == (20, 46)
 
 
 def test_where_few_files_have_all_words_others_follow(root: Path, open_fs: Open) -> None:
@@ -401,6 +448,36 @@ def test_what_changed_since_the_last_check_is_not_shown_as_it_was(root: Path, op
     assert found.hits[0].passages[0].text == "now two needles"
 
 
+def test_a_file_that_lost_a_word_is_no_hit_where_enough_have_every_word(root: Path, open_fs: Open) -> None:
+    write(root, {"a/SKILL.md": skill_md(), **{f"a/{n}.md": f"needle yarn {n}" for n in range(FEW + 2)}})
+    fs = open_fs(max_age=3600)
+    assert fs.search("needle yarn").total == FEW + 2
+    write(root, {"a/0.md": "needle"})
+    found = check(fs, fs.search("needle yarn", limit=100))
+    assert len(found.hits) == found.total == FEW + 1
+    assert "a/0.md" not in paths(found)
+
+
+def test_not_all_is_read_where_that_is_much(
+    root: Path, open_fs: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {"a/SKILL.md": skill_md(), **{f"a/{n}.md": f"a needle yak {n}" for n in range(20)}})
+    fs = open_fs(max_age=3600)
+    fs.search("needle")
+    read: list[str] = []
+    find = Finder.find
+    monkeypatch.setattr(Finder, "find", lambda self, text: (read.append(text), find(self, text))[1])
+    monkeypatch.setattr("skillfs.searching.MOST_CHARACTERS", 10)
+    monkeypatch.setattr("skillfs.searching.MOST_COUNTED", 5)  # the word is common, then
+    found = check(fs, fs.search("needle", limit=3))
+    assert (len(found.hits), found.total, found.searched) == (3, 20, 21)
+    assert len(read) == 3
+    assert len(check(fs, fs.search("yak", limit=100)).hits) == 20
+    monkeypatch.setattr("skillfs.searching.MOST_VERIFIED", 5)
+    found = check(fs, fs.search('"a needle"', limit=3))
+    assert (len(found.hits), found.total, found.searched, found.texts) == (3, 5, 6, 21)
+
+
 def test_what_changed_since_the_last_check_is_read_as_it_is(root: Path, open_fs: Open) -> None:
     write(root, {"a/SKILL.md": skill_md(), "a/x.md": "needle", "a/y.md": "needle", "a/z.md": "yarn"})
     fs = open_fs(max_age=3600)
@@ -415,14 +492,18 @@ def test_a_copy_that_changed_since_is_shown_as_it_is(root: Path, open_fs: Open) 
     for name in "abc":
         write(root, {f"{name}/SKILL.md": skill_md("x"), f"{name}/y.md": "a needle, as ever"})
     fs = open_fs(max_age=3600)
-    assert [hit.passages[0].text for hit in fs.search("needle").hits] == ["a needle, as ever"] * 3
-    write(root, {"b/y.md": "gone", "c/y.md": "another needle"})
+    assert files(fs.search("needle")) == ["a/y.md", "b/y.md", "c/y.md"]
+    write(root, {"a/y.md": "another needle"})
     found = check(fs, fs.search("needle"))
-    assert {hit.path: hit.passages[0].text for hit in found.hits} == {
-        "a/y.md": "a needle, as ever",
-        "c/y.md": "another needle",
+    assert {hit.passages[0].text: (hit.path, *hit.copies) for hit in found.hits} == {
+        "another needle": ("a/y.md",),
+        "a needle, as ever": ("b/y.md", "c/y.md"),
     }
-    assert found.total == 2
+    assert found.total == 3
+    write(root, {"a/y.md": "gone"})
+    (root / "b/y.md").unlink()
+    found = check(fs, fs.search("needle"))
+    assert (files(found), found.total) == (["c/y.md"], 1)
 
 
 def test_what_is_known_is_not_read_again(root: Path, open_fs: Open) -> None:
@@ -437,7 +518,7 @@ def test_what_is_known_is_not_read_again(root: Path, open_fs: Open) -> None:
     write(root, {"d/SKILL.md": skill_md(), "d/y.md": "two"})
     fs.sync()
     found = fs.search("two", seconds=0)
-    assert paths(found) == ["c/y.md", "d/y.md"]
+    assert files(found) == ["c/y.md", "d/y.md"]
     assert found.complete
     os.rename(root / "b", root / "named")
     fs.sync()
@@ -474,14 +555,16 @@ class Model:
             for path, (fields, text) in self.files.items()
         }
         parsed = parsed.widened({word for word in parsed.words if not any(map(word.is_in, own.values()))})
-        weights = dict.fromkeys(parsed.words, 1.0)
+        weights = {
+            word: weight_of(word, len(own), sum(map(word.is_in, own.values()))) for word in parsed.words
+        }
         some, whole = set(), set()
         for path, (fields, text) in self.files.items():
             match = match_of(parsed, weights, fields, Finder(parsed).find(text))
             has = [word for word in parsed.words if word.is_in(own[path])]
             if match is not None:
                 some.add(path)
-                assert match.is_whole == (len(has) == len(parsed.words))
+                assert match.is_whole == set(telling(weights)).issubset(has)
                 whole |= {path} if match.is_whole else set()
             else:
                 assert parsed.phrases or not has
@@ -544,8 +627,8 @@ def test_it_finds_what_a_look_at_each_file_finds(root: Path, open_fs: Open, seed
         model = Model(fs)
         for query in dice.sample(QUERIES, 4):
             found = check(fs, fs.search(query, limit=100))
-            assert set(paths(found)) == model.matches(query), (turn, query)
-            assert found.total == len(found.hits)
+            assert set(files(found)) == model.matches(query), (turn, query)
+            assert found.total == len(files(found))
             assert found.texts == found.searched == len(model.files)
 
 
@@ -613,6 +696,47 @@ def test_threads_and_a_child_search_at_the_same_time(root: Path, open_fs: Open, 
     assert totals == [60] * 6
 
 
+def test_an_answer_is_of_one_moment(
+    root: Path, open_fs: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {f"{n}/SKILL.md": skill_md(f"s{n}", "A needle.") for n in range(12)})
+    fs = open_fs(index=tmp_path / "index.sqlite")
+    before = fs.search("needle")
+    other = SearchIndex(tmp_path / "index.sqlite.search")
+    count = SearchFile.count
+
+    def meddled(self: SearchFile, expression: str, most: int = -1) -> int:
+        found = count(self, expression, most)
+        thread = threading.Thread(target=other.run, args=(SearchFile.forget_files,))
+        thread.start()
+        thread.join(30)
+        return found
+
+    monkeypatch.setattr(SearchFile, "count", meddled)
+    assert fs.search("needle") == before
+    assert other.run(SearchFile.counts) == (0, 0)
+
+
+def test_what_comes_while_it_is_searched_is_read(
+    root: Path, open_fs: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {"a/SKILL.md": skill_md("a", "A needle.")})
+    fs = open_fs(max_age=3600)
+    done = []
+
+    def read(engine: Engine, index: SearchIndex, *arguments: Any) -> None:
+        read_missing(engine, index, *arguments)
+        if not done:
+            write(root, {"a/x.md": "another needle"})
+            fs.sync()
+            done.append(take_changes(engine, index))
+
+    monkeypatch.setattr("skillfs.searching.read_missing", read)
+    found = check(fs, fs.search("needle"))
+    assert done
+    assert (found.total, found.searched, found.texts) == (2, 2, 2)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("index", [":memory:", "file"])
 def test_a_forked_child_searches(root: Path, open_fs: Open, tmp_path: Path, index: str) -> None:
@@ -648,6 +772,10 @@ def test_mounts_are_searched_together(tmp_path: Path) -> None:
     assert paths(fs.search("needle", base_paths=["first"])) == ["first/a/SKILL.md"]
     assert fs.search("timeout", base_paths=["first"]).hits == ()
     assert paths(fs.search('"needle timeout"')) == ["second/needle.md"]
+    write(one, {"a/copy.md": "needle timeout"})
+    fs.sync()
+    (hit,) = check(fs, fs.search("needle timeout", limit=1)).hits
+    assert (hit.path, hit.copies) == ("second/needle.md", ("first/a/copy.md",))
     # A word that stands in one of them stands for no longer one in the other.
     assert paths(fs.search("lock")) == ["first/a/x.md"]
 
@@ -675,6 +803,21 @@ def test_a_bucket_is_searched_with_one_request_for_each_text(bucket: Bucket, tmp
     fs.sync()
     assert "s3/x.md" in paths(fs.search("needle", limit=30))
     assert fs.search("lock", base_paths=["s3"]).hits == ()
+
+
+def test_what_may_not_be_read_is_tried_again_after_a_while(
+    bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put("lib/a/SKILL.md", skill_md("a").encode())
+    bucket.put("lib/a/x.md", b"a needle")
+    bucket.put("lib/a/y.md", b"no thimble")
+    faulty.add(ACCESS_DENIED, "GetObject", key="*/x.md", times=1)
+    fs = SkillFileSystem(f"{bucket.url}/lib", target_options=faulty.target_options, index=":memory:")
+    for _ in range(2):
+        found = fs.search("needle")
+        assert (found.total, found.texts, found.searched) == (0, 2, 2)
+    monkeypatch.setattr("skillfs.wordindex.RETRY_SECONDS", 0.0)
+    assert paths(check(fs, fs.search("needle"))) == ["a/x.md"]
 
 
 def test_a_store_that_is_gone_is_told(root: Path, open_fs: Open) -> None:

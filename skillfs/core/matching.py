@@ -6,6 +6,7 @@ the words a text has, where, how often and how near to one another, the rarer on
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,18 @@ from skillfs.core.words import (
     words_of,
 )
 
-__all__ = ["MOST_PASSAGES", "PASSAGE", "Fields", "Finder", "Found", "Match", "match_of", "passages_of"]
+__all__ = [
+    "MOST_PASSAGES",
+    "PASSAGE",
+    "Fields",
+    "Finder",
+    "Found",
+    "Match",
+    "match_of",
+    "passages_of",
+    "telling",
+    "weight_of",
+]
 
 PASSAGE = 240
 """Characters of a passage, more or less: it begins and ends between words, or at a line's end."""
@@ -38,6 +50,11 @@ _IN_SKILL, _IN_ABOUT, _IN_NAME, _BELOW_SKILL = 3.0, 1.5, 4.0, 0.5
 _MAIN = 1.15  # how much more a `SKILL.md` is worth than another file
 _SATURATION = 1.2  # so often a word stands in a short text for half of what it can be worth there
 _ENDLESS = 64_000  # characters from which on a longer text is worth no less
+
+_FULL_LENGTH = (
+    4  # characters from which on a word counts in full: most of the shorter ones hold others together
+)
+_TELLING = 0.6  # part of the greatest weight
 
 _BLANK = re.compile(r"\s+")
 
@@ -150,12 +167,30 @@ def _phrases_in(text: str, query: Query) -> frozenset[Phrase]:
     return frozenset(phrase for phrase in query.phrases if phrase.needle in pieces)
 
 
+def weight_of(word: Word, texts: int, having: int) -> float:
+    """What a word of a query counts.
+
+    Args:
+        word: The word.
+        texts: How many texts there are.
+        having: How many of them have it.
+    """
+    rarity = math.log(1 + texts / max(1, having))
+    return rarity if is_cjk(word.term) else rarity * min(1.0, len(word.term) / _FULL_LENGTH) ** 2.5
+
+
+def telling(weights: Mapping[Word, float]) -> tuple[Word, ...]:
+    """The words of a query that say what it is about, in their order: not `how`, `do` and the like."""
+    least = _TELLING * max(weights.values())
+    return tuple(word for word, weight in weights.items() if weight >= least)
+
+
 class Match(NamedTuple):
     """How well a file matches.
 
     Attributes:
         score: The more the better.
-        is_whole: Whether it has every word of the query.
+        is_whole: Whether it has every telling word of the query.
     """
 
     score: float
@@ -167,7 +202,7 @@ def match_of(query: Query, weights: Mapping[Word, float], fields: Fields, found:
 
     Args:
         query: The query.
-        weights: What each word counts; those that stand in few files count more.
+        weights: What each word of the query counts, in their order.
         fields: The names that belong to the file.
         found: What of the query stands in its text.
     """
@@ -181,11 +216,10 @@ def match_of(query: Query, weights: Mapping[Word, float], fields: Fields, found:
     in_name = {word for word in query.words if word.is_in(name)}
     stem = terms_of(fields.name.rpartition(".")[0] or fields.name)
     short = _SATURATION * (0.3 + 0.7 * min(found.length, _ENDLESS) / _TYPICAL)
-    total = covered = points = 0.0
-    is_whole = True
-    for word in query.words:
-        weight = weights[word]
-        total += weight
+    total = sum(weights.values())
+    covered = points = 0.0
+    left = set(telling(weights))
+    for word, weight in weights.items():
         count = found.counts.get(word, 0)
         worth = count / (count + short)
         if fields.is_main:
@@ -194,8 +228,8 @@ def match_of(query: Query, weights: Mapping[Word, float], fields: Fields, found:
         elif word in in_name:
             worth += _IN_NAME * _share(in_name, stem)
         if not worth:
-            is_whole = False
             continue
+        left.discard(word)
         if not fields.is_main and word in in_skill:
             worth += _BELOW_SKILL
         covered += weight
@@ -204,7 +238,7 @@ def match_of(query: Query, weights: Mapping[Word, float], fields: Fields, found:
         return None
     near = max((value for value, _, _ in _windows(found.places, weights)), default=0.0)
     score = (points + near) / total * (covered / total) ** 2
-    return Match(round(score * _MAIN if fields.is_main else score, 6), is_whole)
+    return Match(round(score * _MAIN if fields.is_main else score, 6), not left)
 
 
 def _share(words: Collection[Word], name: Sequence[str]) -> float:

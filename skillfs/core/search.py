@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from skillfs.core.model import Kind
-from skillfs.core.words import is_cjk, pieces_of, singular, words_of
+from skillfs.core.words import is_cjk, pieces_of, singular, terms_of
 from skillfs.errors import InvalidArgumentError, quoted
 
 __all__ = ["MOST_QUERY", "Passage", "Phrase", "Query", "SearchHit", "SearchResults", "Word", "parse_query"]
@@ -59,6 +59,8 @@ class SearchHit:
         hash: MD5 of the version that the passages belong to, for `expect_hash`.
         score: What hits are sorted by, the best first; comparable within one answer only.
         passages: The best passages, best first; none where only names match.
+        copies: Store paths of other files that match and have the same text, which are no hits of their own:
+            as of the last check of the store, by path, the first 20.
     """
 
     uuid: str
@@ -73,6 +75,7 @@ class SearchHit:
     hash: str
     score: float
     passages: tuple[Passage, ...]
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,9 @@ class SearchResults:
 
     Attributes:
         query: The query, as it was given.
-        hits: The best hits, best first; of equal ones the first by path.
-        total: How many files match, of those that were searched.
+        hits: The best hits, best first; of equal ones the first by path, and of files with one and the same
+            text one alone.
+        total: How many files match, copies among them, of those that were searched.
         texts: How many files there are to search for this caller; those that cannot be read do not count.
         searched: How many of them were searched.
     """
@@ -164,7 +168,7 @@ def parse_query(query: object) -> Query:
         )
     if _SURROGATE.search(query):
         raise InvalidArgumentError(f"query {quoted(query)} holds an unpaired surrogate; leave it out")
-    phrases = [_phrase(part) for part in _QUOTED.findall(query) if words_of(part)]
+    phrases = [_phrase(part) for part in _QUOTED.findall(query) if terms_of(part)]
     needed = (word for phrase in phrases for word in phrase.words)
     words = tuple(dict.fromkeys([*needed, *_query_words(query)]))[:MOST_WORDS]
     if not words:

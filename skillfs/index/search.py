@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import sqlite3
 import threading
@@ -35,10 +36,11 @@ _MOST_TURNS = 4
 
 
 class _Kept(threading.local):
-    """What one thread keeps: its connection, and the inode of the file that it is to."""
+    """What one thread keeps: its connection, what asks through it, and the inode of the file it is to."""
 
     held: Connection | None = None
     inode = 0
+    file: SearchFile | None = None
 
 
 class SearchIndex:
@@ -48,12 +50,12 @@ class SearchIndex:
         path: The file; None keeps all in memory.
 
     Attributes:
-        is_new: Whether nothing has been asked of it yet in this process.
+        tried: By the monotonic clock, when what could not be read was last to be tried again.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.is_new = True
+        self.tried = -math.inf
         self._generation = 0
         self._begin_anew()
 
@@ -62,7 +64,7 @@ class SearchIndex:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._building = threading.Lock()
-        self._shared: Connection | None = None
+        self._shared: tuple[Connection, SearchFile] | None = None
         self._kept = _Kept()
         self._generation += 1
 
@@ -85,24 +87,54 @@ class SearchIndex:
         for turn in range(_MOST_TURNS):
             try:
                 if self._path is not None:
-                    return work(SearchFile(self._connection(self._path)))
+                    return work(self._file(self._path).about_all())
                 with self._lock:
                     if self._shared is None:
-                        self._shared = Connection(_connected(None), self._generation)
-                    return work(SearchFile(self._shared.connection))
+                        held = Connection(_connected(None), self._generation)
+                        self._shared = held, SearchFile(held.connection)
+                    return work(self._shared[1].about_all())
             except sqlite3.Error as error:
                 self._recover(error, is_last=turn == _MOST_TURNS - 1)
         raise AssertionError
 
-    def _connection(self, path: Path) -> sqlite3.Connection:
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """Have all that this thread runs within answered as of one moment; none of it may write.
+
+        Raises:
+            StoreUnavailableError: The file cannot be used now.
+        """
+        self._notice_fork()
+        with self._lock if self._path is None else contextlib.nullcontext():
+            files: list[SearchFile] = []
+
+            def begin(file: SearchFile) -> None:
+                file.begin()
+                files.append(file)
+
+            self.run(begin)
+            try:
+                yield
+            finally:
+                for file in files:
+                    file.end()
+
+    def _file(self, path: Path) -> SearchFile:
         kept_here = self._kept
-        held = kept_here.held
-        if held is None or held.generation != self._generation or kept_here.inode != _inode(path):
+        held, file = kept_here.held, kept_here.file
+        if (
+            held is None
+            or file is None
+            or held.generation != self._generation
+            or kept_here.inode != _inode(path)
+        ):
             make_room()
-            kept_here.held = held = Connection(_connected(path), self._generation)
+            _make(path)
             kept_here.inode = _inode(path)
+            kept_here.held = held = Connection(_connected(path), self._generation)
+            kept_here.file = file = SearchFile(held.connection)
             kept(held)
-        return held.connection
+        return file
 
     def _recover(self, error: sqlite3.Error, *, is_last: bool) -> None:
         if str(error).startswith("no such module"):
@@ -118,6 +150,8 @@ class SearchIndex:
             return
         if self._kept.held is not None:
             self._kept.held.close()
+        if self._kept.inode != _inode(self._path):
+            return  # another has begun anew already
         for name in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._path}{name}")
@@ -186,12 +220,15 @@ def _inode(path: Path) -> int:
         return 0
 
 
+def _make(path: Path) -> None:
+    """Make the file for this user alone where there is none: what SQLite makes beside it is like it."""
+    with contextlib.suppress(OSError):  # opening it says what is wrong
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # One that is there is not opened: closing it would end the locks that other threads have on it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def _connected(path: Path | None) -> sqlite3.Connection:
-    if path is not None:
-        with contextlib.suppress(OSError):  # opening it says what is wrong
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # For this user alone: what SQLite makes beside it is like it.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     with inside_sqlite:
         connection = sqlite3.connect(
             ":memory:" if path is None else str(path),

@@ -93,7 +93,8 @@ class SearchFile:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._is_confined = False
+        self._skills: Sequence[bytes] | None = None
+        self._has_seen = False  # whether the documents of these skills are noted as what may be seen
 
     def _run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with inside_sqlite:
@@ -114,6 +115,23 @@ class SearchFile:
             with contextlib.suppress(sqlite3.Error):
                 self._run("ROLLBACK")
             raise
+
+    def about_all(self) -> SearchFile:
+        """The file, with questions about all of it again, but within a moment, where they stay confined."""
+        if not self._connection.in_transaction:
+            self._skills = None
+        return self
+
+    def begin(self) -> None:
+        """Have all questions until the end answered as of one moment."""
+        self._run("BEGIN")
+        self._skills = None
+
+    def end(self) -> None:
+        """End that; nothing happens where it has not begun, or has ended by an error."""
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._run("ROLLBACK")
 
     # -- which files there are -----------------------------------------------------------------------------
 
@@ -209,31 +227,40 @@ class SearchFile:
 
     # -- questions -----------------------------------------------------------------------------------------
 
-    def only(self, skills: Iterable[int] | None) -> None:
-        """Let what follows be about the files of some skills, given by key; None for all."""
-        self._is_confined = skills is not None
+    def only(self, skills: Sequence[bytes] | None) -> None:
+        """Let what follows be about the files of some skills, given by UUID; None for all."""
+        if skills is not None and skills is self._skills:
+            return  # within a moment
+        self._skills, self._has_seen = skills, False
         if skills is not None:
             self._run("DELETE FROM seen_skill")
+            self._run_many(
+                "INSERT OR IGNORE INTO seen_skill SELECT key FROM skill WHERE uuid=?",
+                [(uuid,) for uuid in skills],
+            )
+
+    def _see_documents(self) -> None:
+        if self._skills is not None and not self._has_seen:
             self._run("DELETE FROM seen")
-            self._run_many("INSERT INTO seen_skill VALUES (?)", [(skill,) for skill in skills])
             self._run(
                 "INSERT OR IGNORE INTO seen SELECT document FROM file WHERE document > 0 "
                 "AND skill IN (SELECT skill FROM seen_skill)"
             )
+            self._has_seen = True
 
     # With a plus, as else the tables are taken for a way to the rows, of which each is looked for by itself.
 
     @property
     def _of_seen_skill(self) -> str:
-        return "AND +f.skill IN (SELECT skill FROM seen_skill)" if self._is_confined else ""
+        return "AND +f.skill IN (SELECT skill FROM seen_skill)" if self._skills is not None else ""
 
     @property
     def _is_seen(self) -> str:
-        return "AND +words.rowid IN (SELECT document FROM seen)" if self._is_confined else ""
+        return "AND +words.rowid IN (SELECT document FROM seen)" if self._skills is not None else ""
 
     def counts(self) -> tuple[int, int]:
         """How many files there are, without those that cannot be read, and how many are known."""
-        if not self._is_confined:
+        if self._skills is None:
             (files,) = self._run("SELECT count(*) FROM file")[0]
             (left,) = self._run("SELECT count(*) FROM file WHERE document=?", (LEFT_OUT,))[0]
             (missing,) = self._run("SELECT count(*) FROM file WHERE document IS NULL")[0]
@@ -252,6 +279,7 @@ class SearchFile:
             expression: As `every` or `some` makes it.
             most: How far to count; -1 for all.
         """
+        self._see_documents()
         sql = (
             "SELECT count(*) FROM (SELECT 1 FROM words CROSS JOIN file f ON f.document=words.rowid "
             f"WHERE words MATCH ? {self._is_seen} {self._of_seen_skill} LIMIT ?)"
@@ -266,10 +294,11 @@ class SearchFile:
         Args:
             query: The query.
             weights: What each word counts.
-            needed: An expression that all must match; empty for none.
+            needed: An expression that all must match.
             common: Words that need not be looked for in texts.
             most: Of how many documents; of each all files are given.
         """
+        self._see_documents()
         parts: list[str] = []
         parameters: list[object] = []
         common = set(common)
@@ -280,20 +309,17 @@ class SearchFile:
                         f"SELECT rowid AS number, ? AS worth FROM words WHERE words MATCH ? {self._is_seen}"
                     )
                     parameters += (weights[word] * worth, _term(word, mark))
-        only = ""
-        if needed:
-            only = "WHERE number IN (SELECT rowid FROM words WHERE words MATCH ?)"
-            parameters.append(needed)
         sql = (
             "SELECT best.number, f.key FROM (SELECT likely.number, worth, document.main, length, digest FROM "
-            f"(SELECT number, sum(worth) AS worth FROM ({' UNION ALL '.join(parts)}) {only} GROUP BY number) "
+            f"(SELECT number, sum(worth) AS worth FROM ({' UNION ALL '.join(parts)}) "
+            "WHERE number IN (SELECT rowid FROM words WHERE words MATCH ?) GROUP BY number) "
             "likely JOIN document ON document.number=likely.number "
             "WHERE EXISTS (SELECT 1 FROM file WHERE file.document=likely.number) "
             "ORDER BY round(worth, 6) DESC, document.main DESC, length, digest LIMIT ?) best "
             f"CROSS JOIN file f ON f.document=best.number {self._of_seen_skill} "
             "ORDER BY round(worth, 6) DESC, best.main DESC, length, best.digest"
         )
-        return self._run(sql, (*parameters, most))
+        return self._run(sql, (*parameters, needed, most))
 
 
 _WORTH = {SKILL: 3.0, ABOUT: 1.5, FILE: 2.0, OFTEN: 0.5}

@@ -5,10 +5,19 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skillfs.core.matching import MOST_PASSAGES, PASSAGE, Fields, Finder, match_of, passages_of
+from skillfs.core.matching import (
+    MOST_PASSAGES,
+    PASSAGE,
+    Fields,
+    Finder,
+    match_of,
+    passages_of,
+    telling,
+    weight_of,
+)
 from skillfs.core.search import Query, SearchResults, Word, parse_query
 from skillfs.core.words import is_cjk, terms_of
 from skillfs.errors import InvalidArgumentError
@@ -82,7 +91,8 @@ def test_words_beyond_the_most_do_not_count() -> None:
     assert len(parse_query(" ".join(f"w{n}" for n in range(200))).words) == 48
 
 
-@given(st.one_of(TEXTS, st.text(max_size=200)))
+@given(st.one_of(TEXTS, st.text(max_size=200), TEXTS.map(lambda text: f'a "{text}"')))
+@example('"\u200c"')  # a joiner alone is a word as it stands there, and nothing when it is folded
 def test_any_text_is_a_query_or_refused_as_none(query: str) -> None:
     try:
         parsed = parse_query(query)
@@ -177,7 +187,20 @@ def test_a_rare_word_counts_more() -> None:
     assert one is not None
     assert other is not None
     assert one.score > other.score
-    assert not one.is_whole
+    assert one.is_whole
+    assert not other.is_whole
+
+
+def test_small_words_tell_nothing() -> None:
+    query = parse_query("how do I write a csv file 数据")
+    worth = {word: weight_of(word, 24, 8) for word in query.words}
+    assert [word.term for word in telling(worth)] == ["write", "file", "数据"]
+    by_term = {word.term: weight for word, weight in worth.items()}
+    assert by_term["a"] < by_term["do"] < by_term["csv"] < by_term["file"] == by_term["数据"]
+    (only,) = parse_query("I").words
+    assert telling({only: weight_of(only, 5, 5)}) == (only,)
+    assert weight_of(only, 0, 0) == 0
+    assert weight_of(query.words[3], 10, 1) > weight_of(query.words[3], 10, 2) > 0
 
 
 # -- passages ----------------------------------------------------------------------------------------------

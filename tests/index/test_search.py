@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -47,11 +49,15 @@ def fill(index: SearchIndex, skills: dict[int, dict[int, Document]], revision: i
     index.run(work)
 
 
+def uuids(skills: Iterable[int] | None) -> list[bytes] | None:
+    return None if skills is None else [b"%16d" % skill for skill in skills]
+
+
 def count(index: SearchIndex, query: str, skills: Iterable[int] | None = None) -> tuple[int, int]:
     words = parse_query(query).words
 
     def work(file: SearchFile) -> tuple[int, int]:
-        file.only(skills)
+        file.only(uuids(skills))
         return file.count(every(words)), file.count(some(words))
 
     return index.run(work)
@@ -61,8 +67,11 @@ def best(index: SearchIndex, query: str, skills: Iterable[int] | None = None, mo
     parsed = parse_query(query)
 
     def work(file: SearchFile) -> list[int]:
-        file.only(skills)
-        return [key for _, key in file.best(parsed, dict.fromkeys(parsed.words, 1.0), "", (), most)]
+        file.only(uuids(skills))
+        return [
+            key
+            for _, key in file.best(parsed, dict.fromkeys(parsed.words, 1.0), some(parsed.words), (), most)
+        ]
 
     return index.run(work)
 
@@ -74,6 +83,9 @@ TWO = {
     },
     2: {20: document(0, "a lock timeout", skill="lock", about="Keys."), 21: document(0, "timeout 数据库")},
 }
+
+
+LOCK = parse_query("lock").words
 
 
 # -- answers -----------------------------------------------------------------------------------------------
@@ -94,7 +106,7 @@ def test_only_some_skills_are_asked(index: SearchIndex) -> None:
     assert count(index, "timeout", [1]) == (1, 1)
     assert count(index, "timeout", []) == (0, 0)
     assert count(index, "timeout", None) == (3, 3)
-    assert index.run(lambda file: (file.only([2]), file.counts())[1]) == (2, 2)
+    assert index.run(lambda file: (file.only(uuids([2])), file.counts())[1]) == (2, 2)
     assert index.run(lambda file: file.counts()) == (4, 4)
     assert best(index, "lock timeout", [1]) == [10, 11]
     assert best(index, "lock timeout", [2]) == [20, 21]
@@ -261,6 +273,25 @@ def test_what_is_damaged_is_begun_anew(path: Path, kind: str, is_open: bool) -> 
     assert index.path == path
 
 
+def test_what_another_has_begun_anew_is_left_alone(path: Path) -> None:
+    index, other = SearchIndex(path), SearchIndex(path)
+    fill(index, TWO)
+    turns: list[int] = []
+
+    def work(file: SearchFile) -> tuple[int, int]:
+        turns.append(1)
+        if len(turns) == 1:
+            path.unlink()
+            fill(other, TWO)
+            error = sqlite3.DatabaseError("as if")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error
+        return file.counts()
+
+    assert index.run(work) == (4, 4)
+    assert other.run(SearchFile.counts) == (4, 4)
+
+
 def test_where_it_cannot_be_written_all_is_kept_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     index = SearchIndex(tmp_path / "file" / "index.search")
@@ -304,6 +335,38 @@ def test_threads_ask_and_write_at_the_same_time(index: SearchIndex) -> None:
         thread.join(30)
     assert not failures
     assert index.run(SearchFile.counts) == (44, 44)
+
+
+def test_what_is_asked_within_a_moment_is_as_of_it(index: SearchIndex) -> None:
+    fill(index, TWO)
+    other = SearchIndex(index.path)
+    skills = uuids([1])
+    with index.moment():
+        assert index.run(lambda file: (file.only(skills), file.count(every(LOCK)))[1]) == 1
+        if index.path is not None:
+            other.run(SearchFile.forget_files)
+        assert index.run(lambda file: (file.only(skills), file.count(every(LOCK)))[1]) == 1
+        assert index.run(lambda file: (file.only(None), file.count(every(LOCK)))[1]) == 2
+        assert index.run(lambda file: (file.only(uuids([2])), file.count(every(LOCK)))[1]) == 1
+    assert count(index, "lock") == ((0, 0) if index.path is not None else (2, 2))
+    fill(index, TWO)
+    assert index.run(lambda file: (file.only(skills), file.count(every(LOCK)))[1]) == 1
+
+
+def test_a_thread_that_opens_it_takes_no_lock_away(path: Path) -> None:
+    index = SearchIndex(path)
+    fill(index, TWO)
+    log = path.with_name(f"{path.name}-wal")
+    inode = log.stat().st_ino
+    thread = threading.Thread(target=count, args=(index, "lock"))
+    thread.start()
+    thread.join(20)
+    # The last process that closes a file removes its log: this one is not the last.
+    code = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM meta'); c.close()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    assert log.stat().st_ino == inode
+    fill(index, {3: {30: document(0, "more")}})
+    assert count(SearchIndex(path), "more") == (1, 1)
 
 
 def in_child(work: Callable[[], bool]) -> bool:
