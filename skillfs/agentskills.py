@@ -11,9 +11,9 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skillfs.core.drawing import TreeNode
@@ -57,6 +57,9 @@ T = TypeVar("T")
 MOST_BYTES = 16 * 2**20
 """Bytes of one file that are handed out unless told otherwise: what `agentskills-core` holds of one skill."""
 
+# `Read Bash(git add:*)` are two.
+_ALLOWED_TOOL = re.compile(r"(?:\([^()]*\)|\S)+")
+
 
 class SkillFSProvider(SkillProvider):
     """Gives the skills of a filesystem to `agentskills-core`.
@@ -94,7 +97,12 @@ class SkillFSProvider(SkillProvider):
         return await asyncio.to_thread(self._discover)
 
     async def get_metadata(self, skill_id: str) -> dict[str, Any]:
-        """The front matter of a skill, scalars as strings; name and description are there in any case."""
+        """The front matter of a skill, scalars as strings; name and description are there in any case.
+
+        Two strings of the Agent Skills specification are other things to `agentskills-core`, which registers
+        no skill of a store when one has them as they are: `allowed-tools` is a list of its parts here, and
+        `compatibility` a dictionary with the string as `text`. `read_file` has all as it is written.
+        """
         return await self._of_skill(skill_id, self._metadata)
 
     async def get_body(self, skill_id: str) -> str:
@@ -143,14 +151,18 @@ class SkillFSProvider(SkillProvider):
 
     def _discover(self) -> list[str]:
         with _errors_of(SkillUnavailableError):
-            names = {skill.name for skill in self._fs.skills() if skill.shadowed_by is None}
+            names = {skill.name for skill in self._fs.skills()}  # once where several have it
         return sorted(name for name in names if name and find_unfit(name) is None)
 
     def _metadata(self, skill: Skill) -> dict[str, Any]:
         data = self._bytes(skill, "SKILL.md")
         folder = skill.path.rpartition("/")[2]
         front = read_front_matter(data[:HEAD_LIMIT], folder, complete=len(data) <= HEAD_LIMIT)
-        values = deepcopy(dict(front.values))
+        values = dict(front.values)  # made for this call, so that it may be changed
+        if isinstance(tools := values.get("allowed-tools"), str):
+            values["allowed-tools"] = _ALLOWED_TOOL.findall(tools)
+        if isinstance(text := values.get("compatibility"), str):
+            values["compatibility"] = {"text": text}
         return {**values, "name": front.name or skill.name, "description": front.description}
 
     def _body(self, skill: Skill) -> str:

@@ -169,7 +169,7 @@ def _files_of_skill(view: View, asked: Asked) -> tuple[list[SkillFile], dict[int
     mount, access = view
     mount.ensure_fresh(mount.lookup.folder(asked, access).path)
     row = mount.lookup.folder(asked, access)
-    if row.kind != RowKind.SKILL or not access.allows(row.path):
+    if row.kind != RowKind.SKILL:
         raise InvalidArgumentError(
             f"{quoted(asked.shown)} names a folder that is no skill; pass the folder of one"
         )
@@ -183,7 +183,8 @@ def _measured(view: View, files: list[SkillFile], known: dict[int, bytes]) -> tu
     hasher = Hasher()
 
     def measure(file: SkillFile) -> FileDigest:
-        digest = known.get(file.entry.key)
+        # How long a file is of which no listing tells it, only a reading does, each time.
+        digest = None if file.entry.size is None else known.get(file.entry.key)
         size = file.size or 0
         if digest is None:
             size, digest = hasher.compute(view, file)

@@ -430,15 +430,18 @@ class SkillFileSystem(FsspecFace):
     ) -> SearchResults:
         """Files that match a query, the best first: by names of skills and files, descriptions and text.
 
-        A file matches when it has every word of the query; where fewer than ten files do, those that have
+        A file matches when it has every word of the query that tells much beside the others: short ones such
+        as `how` tell little, and what stands in most files. Where fewer than ten files do, those that have
         some of the words follow. Case, diacritics and the `s` of an English plural make no difference; of
         Chinese, Japanese and Korean any two characters that stand together are a word. `"words in quotes"`
         must stand together as they are written, with nothing but blanks and punctuation between them;
-        nothing else is special. A skill is found as its `SKILL.md`; links are not searched, as what they
-        lead to is found where it is.
+        nothing else is special. A skill is found as its `SKILL.md`. Of files with the same text the best is
+        the hit and tells of the others. Links are not searched, as what they lead to is found where it is.
 
         The first search reads the first 4 MiB of every file, and makes an index of words beside the one of
-        the store; later ones read what is new. What is not text is found by its name alone.
+        the store; later ones read what is new. What is not text is found by its name alone. Quoted words are
+        looked for in the 1,000 texts that are likely to match best, of a remote store in 200; those that are
+        not looked at do not count as searched, and further words choose better ones.
 
         Example:
             >>> found = SkillFileSystem("sample_skills", index=":memory:").search("write a commit message")

@@ -142,6 +142,7 @@ else:
                 "b/pdf/scripts/other.py": "4",
                 "b/plain/SKILL.md": "# No front matter\n\nWhat it does.\n",
                 "b/broken/SKILL.md": b"\xff\xfe\x00",
+                "b/no\nreference/SKILL.md": "# Can name it\n",
                 "outside.txt": "5",
             },
         )
@@ -216,9 +217,28 @@ else:
         samples = Path(__file__).parent.parent / "sample_skills"
         fs = SkillFileSystem(samples, index=":memory:", skip_instance_cache=True)
         registry, provider = SkillRegistry(), SkillFSProvider(fs)
-        for skill in fs.skills():
-            # The library wants these two as a dict and a list; the specification has them as strings.
-            if not {"compatibility", "allowed-tools"} & skill.front_matter.keys():
-                await registry.register(skill.name, provider)
-                assert await registry.get_skill(skill.name).get_body()
-        assert len(registry.list_skills()) >= 3
+        names = sorted(skill.name for skill in fs.skills())
+        assert await registry.register_all(provider) == names
+        values = await registry.get_skill("csv-profiling").get_metadata()
+        assert values["allowed-tools"] == ["Bash(python3:*)", "Bash(sh:*)", "Read"]
+        assert values["compatibility"]["text"].startswith("Python 3.11 or newer")
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize(
+        ("written", "told"),
+        [
+            ("Read", ["Read"]),
+            ("Read  Bash(git add:*) Write", ["Read", "Bash(git add:*)", "Write"]),
+            ("Bash(a (b", ["Bash(a", "(b"]),
+            ("[Read, Write]", ["Read", "Write"]),
+            ("", []),
+        ],
+    )
+    async def test_allowed_tools_are_a_list(
+        root: Path, open_fs: Callable[..., SkillFileSystem], written: str, told: list[str]
+    ) -> None:
+        text = f"---\nname: a\ndescription: Does.\nallowed-tools: {written}\n---\nBody.\n"
+        write(root, {"a/SKILL.md": text})
+        provider = SkillFSProvider(open_fs())
+        assert (await provider.get_metadata("a")).get("allowed-tools") == told
+        assert await SkillRegistry().register_all(provider) == ["a"]

@@ -260,6 +260,10 @@ def test_no_message_echoes_the_root(store: Path, open_fs: Open) -> None:
         lambda: fs.find_content(f"{r}/a/SKILL.md"),
         lambda: fs.skill_tree(f"{r}/a/SKILL.md"),
         lambda: fs.skill_tree(f"{r}/none"),
+        lambda: fs.get_content(f"skill://{r}/none"),
+        lambda: fs.get_content(f"skill://{r[1:]}"),
+        lambda: fs.get_content(f"{r[1:]}/none"),
+        lambda: fs.get_content(f".{r}/none"),
         lambda: fs.get_content("a/SKILL.md", base_paths=[f"{r}/a/SKILL.md"]),
         lambda: fs.get_content("a/SKILL.md", base_paths=[f"{r}/none"]),
         lambda: open_fs(base_paths=[f"{r}/none"]),
@@ -271,7 +275,7 @@ def test_no_message_echoes_the_root(store: Path, open_fs: Open) -> None:
         lambda: fs.modified(f"{r}/none"),
     ]
     for call in calls:
-        assert r not in str(error_of(call))
+        assert r[1:] not in str(error_of(call))
 
 
 def test_names_that_look_like_patterns_or_options(root: Path, open_fs: Open) -> None:
@@ -905,5 +909,5 @@ def test_who_reads_a_skill_is_told_its_file(root: Path, open_fs: Open) -> None:
     assert message("8/docs") == '"8/docs" names a folder; list its tree, and read a file in it'
     assert message("/8", base_paths=["8/in"]) == '"/8" names a folder; list its tree, and read a file in it'
     several = SkillFileSystem({"m": root}, index=":memory:")
-    with pytest.raises(IsADirectoryError, match='read "m/8/SKILL.md", or list its tree'):
+    with pytest.raises(IsADirectoryError, match=r'read "m/8/SKILL\.md", or list its tree'):
         several.get_content("name:pdf")

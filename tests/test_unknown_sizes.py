@@ -8,6 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from skillfs import SkillFileSystem, TooLargeError
+from skillfs.tools import answer
 from tests.conftest import skill_md
 
 TEXT = "".join(f"Zeile {n} äöü\n" for n in range(2_000))
@@ -76,4 +77,10 @@ def test_details_tell_how_much_there_is(fs: SkillFileSystem) -> None:
         (text,) = fs.skill_tree("a", details=True, include="text.md").root.children
         assert (text.size, text.characters) == (len(DATA), len(TEXT))
         assert f"({len(DATA)} bytes" in str(fs.skill_tree("a", details=True))
-    assert fs.manifest("a")[1].size == len(DATA)
+
+
+def test_a_manifest_and_a_tool_tell_how_much_there_is(fs: SkillFileSystem) -> None:
+    for _ in range(3):  # computed, then known
+        assert [file.size for file in fs.manifest("a")] == [len(skill_md("a").encode()), len(DATA)]
+        found = answer(fs, "read_file", {"path": "a/text.md", "limit": 1}).structured
+        assert found["metadata"]["size"] == len(DATA)

@@ -56,6 +56,20 @@ _FULL_LENGTH = (
 )
 _TELLING = 0.6  # part of the greatest weight
 
+# Words that hold English sentences together, and ask for something, count next to nothing beside others: how
+# rare they are in a small or technical library does not show that. In other languages rarity has to do.
+_HOLDING_WORDS = """
+a about after all also am an and any are as at be been before being best but by can could did do
+does doing else every find for from get give go good had has have help her here him his how i if in
+into is it its just know let like look made make makes many may me might more most much must my need
+needs no not now of off on one only or other our out over please should show so some such take tell
+than that the their them then there these they thing things this those to too under up us use used
+uses using very want was way we were what when where which while who whose why will with without
+would you your
+"""
+_HOLDING = frozenset(terms_of_words(_HOLDING_WORDS.split()))
+_HELD = 0.1  # what such a word counts of what it would
+
 _BLANK = re.compile(r"\s+")
 
 _Place: TypeAlias = tuple[int, int, Word]
@@ -176,6 +190,8 @@ def weight_of(word: Word, texts: int, having: int) -> float:
         having: How many of them have it.
     """
     rarity = math.log(1 + texts / max(1, having))
+    if word.term in _HOLDING:
+        rarity *= _HELD
     return rarity if is_cjk(word.term) else rarity * min(1.0, len(word.term) / _FULL_LENGTH) ** 2.5
 
 

@@ -32,6 +32,7 @@ LONGEST_NUMBER = 400
 """Digits of a number in the arguments of a tool: more than any float has, few enough for every reader."""
 
 _SHOWN_PASSAGE = 240
+_SHOWN_COPIES = 3
 
 
 # -- search and outline ------------------------------------------------------------------------------------
@@ -45,9 +46,9 @@ _SHOWN_PASSAGE = 240
 def search(target: Target, query: tuple[str, ...], limit: int, as_json: bool) -> int:
     """Find skills and files by words.
 
-    Looks in names, descriptions and texts, and prints the path of each file with its skill and its best
-    passage, the best first; exits with 1 when there is none. Words in double quotes must occur as such: quote
-    them for the shell as well.
+    Looks in names, descriptions and texts, and prints the path of each file with its skill, its best passage
+    and where else the same text lies, the best first; exits with 1 when there is none. Words in double quotes
+    must occur as such: quote them for the shell as well.
     """
     with target.open() as fs:
         found = fs.search(" ".join(query), limit=limit)
@@ -63,7 +64,8 @@ def search(target: Target, query: tuple[str, ...], limit: int, as_json: bool) ->
             output.note("nothing matches")
     if not found.complete:
         texts = output.counted(found.texts, "text")
-        output.note(f"only {found.searched:,} of {texts} are searched yet; search again")
+        again = "search again, or with more words where some are quoted"
+        output.note(f"only {found.searched:,} of {texts} are searched; {again}")
     return FINE if found.hits else FOUND_WRONG
 
 
@@ -71,6 +73,7 @@ def _hit_dict(hit: SearchHit, roots: Sequence[str]) -> dict[str, Any]:
     values = asdict(hit)
     for name in ("path", "skill_path"):
         values[name] = printable_path(values[name], roots)
+    values["copies"] = [printable_path(path, roots) for path in values["copies"]]
     return values
 
 
@@ -82,6 +85,9 @@ def _hit_lines(hit: SearchHit, roots: Sequence[str]) -> str:
     if hit.passages:
         best = hit.passages[0]
         lines.append(f"  {best.start:,}: {one_line(best.text, _SHOWN_PASSAGE)}")
+    if hit.copies:
+        shown = [output.path(path, roots) for path in hit.copies[:_SHOWN_COPIES]]
+        lines.append(f"  same text: {' '.join(shown)}{' …' if len(hit.copies) > _SHOWN_COPIES else ''}")
     return "\n".join(lines) + "\n"
 
 
@@ -175,7 +181,7 @@ def run(target: Target, name: str, arguments: str | None, dry_run: bool, as_json
     elif output.is_terminal():
         output.write(output.terminal_text(found.text) + "\n")
     else:
-        output.write_bytes(found.text.encode("utf-8", "backslashreplace"))
+        output.write_bytes(found.text.encode())
     return FOUND_WRONG if found.failed else FINE
 
 

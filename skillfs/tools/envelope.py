@@ -13,15 +13,12 @@ from skillfs.core.globs import compile_globs
 from skillfs.core.refs import parse_ref
 from skillfs.core.text import normal_encoding
 from skillfs.errors import InvalidArgumentError, NotFoundError, quoted
-from skillfs.tools.files import FILE_TOOLS
+from skillfs.tools.files import AS_IT_IS, FILE_TOOLS
 from skillfs.tools.globs import split_globs
 from skillfs.tools.json_text import MOST_CHARACTERS, MOST_DIGITS, Repair, find_object
 from skillfs.tools.parameters import Parameter, checked
 
-__all__ = ["AS_IT_IS", "PROPERTIES", "Payload", "envelope_of", "parse_payload", "validated"]
-
-AS_IT_IS = "utf-8"
-"""The encoding that says no more than that it is text; how a file is encoded, it shows itself."""
+__all__ = ["PROPERTIES", "Payload", "envelope_of", "parse_payload", "validated"]
 
 _READ_FILE = (
     Parameter("filePath", "string", "the folder of the file, or the file."),

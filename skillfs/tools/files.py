@@ -17,7 +17,7 @@ from skillfs.core.text import normal_encoding
 from skillfs.errors import SkillFSError, quoted
 from skillfs.reading import MOST_START
 from skillfs.tools.globs import split_globs
-from skillfs.tools.listing import Listing, listing
+from skillfs.tools.listing import listing
 from skillfs.tools.parameters import Parameter
 from skillfs.tools.registry import Answer, Tool
 from skillfs.tools.skills import BASE_PATHS, MOST_RESULTS
@@ -25,12 +25,12 @@ from skillfs.tools.skills import BASE_PATHS, MOST_RESULTS
 if TYPE_CHECKING:
     from skillfs.filesystem import SkillFileSystem
 
-__all__ = ["FILE_TOOLS", "MOST_OUTPUT", "Listing", "listing"]
+__all__ = ["AS_IT_IS", "FILE_TOOLS", "MOST_OUTPUT"]
 
 MOST_OUTPUT = 1_000_000
 """Characters of file content in one answer, whatever number of lines was asked for."""
 
-_AS_IT_IS = "utf-8"
+AS_IT_IS = "utf-8"
 """The default of `encoding`: a file is read as what it shows itself to be, UTF-16 with its mark included."""
 
 
@@ -51,7 +51,7 @@ def read_file(
             offset,
             limit,
             base_paths=basePathIds,
-            encoding=None if named == _AS_IT_IS else named,
+            encoding=None if named == AS_IT_IS else named,
             most_characters=MOST_OUTPUT,
         )
     except SkillFSError as error:
@@ -155,7 +155,7 @@ FILE_TOOLS: tuple[Tool, ...] = (
                 "string",
                 "Encoding of the file. utf-8: as it shows itself to be, UTF-16 and UTF-32 included by "
                 "their byte-order mark. Name another one only if you know it.",
-                default=_AS_IT_IS,
+                default=AS_IT_IS,
             ),
             _HIDDEN_BASE_PATHS,
         ),

@@ -192,12 +192,11 @@ def listing(
 
 
 def _in_order(root: TreeNode) -> Iterator[TreeNode]:
-    """All below a folder, each before what it holds, without the folders repeated from an earlier page."""
+    """All below a folder, each before what it holds."""
     stack = list(reversed(root.children))
     while stack:
         node = stack.pop()
-        if not node.continued:
-            yield node
+        yield node
         stack.extend(reversed(node.children))
 
 

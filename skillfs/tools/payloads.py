@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any
 from skillfs.core.model import Kind
 from skillfs.core.refs import printable_path
 from skillfs.errors import InvalidArgumentError, IsFileError, SkillFSError, quoted
-from skillfs.tools.envelope import AS_IT_IS, PROPERTIES, Payload, envelope_of, parse_payload, validated
-from skillfs.tools.files import listing
+from skillfs.tools.envelope import PROPERTIES, Payload, envelope_of, parse_payload, validated
+from skillfs.tools.files import AS_IT_IS
 from skillfs.tools.globs import split_globs
+from skillfs.tools.listing import listing
 from skillfs.tools.skills import MOST_CHARACTERS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from skillfs.tools.parameters import Parameter, checked, schema_of
 if TYPE_CHECKING:
     from skillfs.filesystem import SkillFileSystem
 
-__all__ = ["FORMATS", "Answer", "Tool", "find_tool", "schemas_of"]
+__all__ = ["FORMATS", "Answer", "SchemaFormat", "Tool", "check_fixed", "find_tool", "schemas_of"]
 
 FORMATS = ("mcp", "anthropic", "openai")
 
@@ -140,13 +140,22 @@ def schemas_of(
 def check_fixed(tools: Mapping[str, Tool], fixed: Mapping[str, Any] | None) -> None:
     """Refuse to fix what no tool takes: a misspelt name would leave callers free.
 
+    A value has to suit every tool that takes the name: one that does not could never be called.
+
     Raises:
         InvalidArgumentError: No tool has a parameter of such a name, or a value is not allowed.
     """
-    parameters = {p.name: p for tool in tools.values() for p in tool.parameters}
     for name, value in (fixed or {}).items():
-        if name not in parameters:
+        takers = [(tool, p) for tool in tools.values() for p in tool.parameters if p.name == name]
+        if not takers:
+            known = dict.fromkeys(p.name for tool in tools.values() for p in tool.parameters)
             raise InvalidArgumentError(
-                f"no tool takes {quoted(name)}, so it cannot be fixed; they take {', '.join(parameters)}"
+                f"no tool takes {quoted(name)}, so it cannot be fixed; they take {', '.join(known)}"
             )
-        parameters[name].check(value)
+        for tool, parameter in takers:
+            try:
+                parameter.check(value)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(
+                    f"what is fixed does not suit {tool.name}: {error.message}"
+                ) from None

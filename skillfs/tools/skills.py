@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from skillfs.core.globs import compile_globs
 from skillfs.core.refs import printable_path
+from skillfs.core.wire import Content
 from skillfs.tools.globs import split_globs
 from skillfs.tools.parameters import Parameter
 from skillfs.tools.registry import Answer, Tool
@@ -35,7 +36,11 @@ BASE_PATHS = Parameter(
     "Left out: no restriction. An empty list: nothing is seen.",
 )
 
+# `asdict` would copy each value, which takes a sixth of a call.
+_OF_CONTENT = tuple(field.name for field in fields(Content))
+
 _PATHS = ("path", "old_path", "skill_path")
+_PATH_LISTS = ("copies",)
 
 _ID = Parameter(
     "id",
@@ -58,7 +63,8 @@ def skill_get_content(
     """A stretch of a file in the raw format, of at most `MOST_CHARACTERS` characters."""
     most = MOST_CHARACTERS if length is None else min(length, MOST_CHARACTERS)
     content = fs.get_content(id, start, most, expect_hash=expectHash, base_paths=basePathIds)
-    values = {**asdict(content), "complete": content.complete, "next_start": content.next_start}
+    values: dict[str, Any] = {name: getattr(content, name) for name in _OF_CONTENT}
+    values |= {"complete": content.complete, "next_start": content.next_start}
     return Answer(str(content), _plain(values, fs.roots))
 
 
@@ -143,7 +149,9 @@ def _plain(values: dict[str, Any], roots: Sequence[str]) -> dict[str, Any]:
     """Values as JSON has them: lists for tuples, and paths in the form that can be passed back."""
     plain: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, tuple | list):
+        if name in _PATH_LISTS:
+            plain[name] = [printable_path(path, roots) for path in value]
+        elif isinstance(value, tuple | list):
             plain[name] = [_plain(v, roots) if isinstance(v, dict) else v for v in value]
         elif name in _PATHS and value is not None:
             plain[name] = printable_path(value, roots)
@@ -225,11 +233,18 @@ SKILL_TOOLS = (
         "skill_search",
         "Search skills",
         "Finds skills and files by words in their names, descriptions and texts, best first. Each hit tells "
-        "path, uuid, hash and the best passages with start and length: read on around one with "
-        'skill_get_content. "Words in quotes" must occur as such. When complete is false, not all texts are '
-        "searched yet: ask again.",
+        "path, uuid, hash, the best passages with start and length, and the paths of copies with the same "
+        'text: read on around a passage with skill_get_content. "Words in quotes" must occur as such. When '
+        "complete is false, not all texts are searched yet: ask again, or, where words are quoted, with more "
+        "words.",
         (
-            Parameter("query", "string", "The words to look for.", required=True),
+            Parameter(
+                "query",
+                "string",
+                "The words to look for: two to five that tell most are best. Where nothing is found, try "
+                "other forms of them.",
+                required=True,
+            ),
             Parameter("maxResults", "integer", "Files to tell of.", default=10, least=1, most=MOST_HITS),
             BASE_PATHS,
         ),

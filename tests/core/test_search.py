@@ -197,6 +197,8 @@ def test_small_words_tell_nothing() -> None:
     assert [word.term for word in telling(worth)] == ["write", "file", "数据"]
     by_term = {word.term: weight for word, weight in worth.items()}
     assert by_term["a"] < by_term["do"] < by_term["csv"] < by_term["file"] == by_term["数据"]
+    held = parse_query("which docker about").words
+    assert [word.term for word in telling({word: weight_of(word, 24, 8) for word in held})] == ["docker"]
     (only,) = parse_query("I").words
     assert telling({only: weight_of(only, 5, 5)}) == (only,)
     assert weight_of(only, 0, 0) == 0

@@ -498,6 +498,7 @@ def lines_that_fit(text: str, first: int, limit: int | None, most: int) -> LineC
 @example(text="😀😀\n😀", step=1, first=1, limit=None, most=2)
 @example(text="é\n" * 5 + "é" * 60, step=3, first=6, limit=None, most=7)
 @example(text="a" * 7 + "\nb\n" + "c\n" * 20, step=9, first=2, limit=1, most=4)
+@example(text="a\nb", step=9, first=1, limit=1, most=9)
 def test_as_many_whole_lines_as_fit(text: str, step: int, first: int, limit: int | None, most: int) -> None:
     data = text.encode()
     facts = facts_of(data, step)
@@ -528,3 +529,9 @@ def test_lines_that_fit_of_other_bytes_are_refused() -> None:
         take_lines_within(other, window, window, facts, 100)
     with pytest.raises(ChangedError):
         take_lines_within(other[1:], window, window, facts, 100)
+    # Also where the bytes end before the lines do, so that not all of their newlines can be counted.
+    window = line_window(facts, len(data), 1_000, None)
+    limited = limit_window(window, facts, 100)
+    assert limited.end < window.end
+    with pytest.raises(ChangedError):
+        take_lines_within(b"x" * (limited.end - limited.offset), window, limited, facts, 100)

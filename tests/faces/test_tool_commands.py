@@ -134,6 +134,14 @@ def test_search_as_json_can_be_read_on(run: Callable[..., Done], store: Path) ->
     assert content.text == passage["text"]
 
 
+def test_search_tells_copies(run: Callable[..., Done], store: Path) -> None:
+    write(store, {f"name:{n}/SKILL.md": skill_md("twin", body="Quokka.\n") for n in range(5)})
+    (hit,) = run("search", "quokka", "--json").json["hits"]  # type: ignore[index]
+    assert [hit["path"], *hit["copies"]] == [f"/name:{n}/SKILL.md" for n in range(5)]
+    *_, last = run("search", "quokka").out.splitlines()
+    assert last == "  same text: /name:1/SKILL.md /name:2/SKILL.md /name:3/SKILL.md …"
+
+
 def test_search_says_what_is_left_out(run: Callable[..., Done]) -> None:
     done = run("search", "zephyr", "--limit", "1")
     assert "the best 1 of 2 files; see --limit" in done.err

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skillfs import InvalidArgumentError, SkillFileSystem
 from skillfs.tools import answer
-from skillfs.tools.files import MOST_OUTPUT, listing
+from skillfs.tools.files import MOST_OUTPUT
+from skillfs.tools.listing import listing
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
 
@@ -406,7 +407,10 @@ def test_details(fs: SkillFileSystem) -> None:
     assert "a/picture.png  (16 bytes, 20" in found["output"]
 
 
-def test_details_read_the_files_of_the_page_alone(fs: SkillFileSystem) -> None:
+def test_details_read_the_files_of_the_page_alone(
+    fs: SkillFileSystem, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    fs = open_fs(max_age=600)  # a check of files that are new forgets what was just learned of them
     show(fs, directoryPath="a", includeGlob="abc.txt", showDetails=True)
     show(fs, recursive=True, includeGlob="*.txt", showDetails=True, maxResults=2)
     read_paths = [path for path in fs.find("a") if fs.entry(fs.info(path)["uuid"]).md5 is not None]

@@ -148,6 +148,7 @@ def test_repairs_tell_where() -> None:
         ('"action"', "line 1, column 1: a JSON object"),
         ("{}", 'the object at line 1, column 1 has no member "action"'),
         ('see {"properties": []}', 'the object at line 1, column 5 has no member "action"'),
+        ('{"a": 1} {"b": 2}', 'the object at line 1, column 1 has no member "action"'),
         ('{"call": {"action": "read_file"}}', 'the object at line 1, column 1 has no member "action"'),
         ("{'action': 'x'}", "line 1, column 2: a name in double quotes was expected, not \"'\""),
         ('{"b": 1, // x\n"a": {x}}, {action: 1}', "line 2, column 13: a name in double quotes"),

@@ -445,6 +445,8 @@ def test_lines_are_as_they_are(fs: SkillFileSystem, first: str, last: str, text:
         assert not result["truncated"]
         assert result["next"] is None
         assert result["metadata"]["lines"] == 5
+        lines = (int(first), min(int(last) or 5, 5)) if text else (None, None)
+        assert (result["metadata"]["startLine"], result["metadata"]["endLine"]) == lines
 
 
 def test_an_encoding_is_taken_where_it_is_named(fs: SkillFileSystem) -> None:
@@ -550,6 +552,26 @@ def test_a_cut_inside_of_a_line_is_gone_on_from_there(fs: SkillFileSystem) -> No
     assert (latin["content"], latin["truncated"], latin["next"]) == ("on", True, None)
     last = read(fs, filePath="pdf/wide.txt", startLine="2", maxBytes="3")
     assert (last["content"], last["next"]["call"]["arguments"]["start"]) == ("las", len(WIDE) - 1)
+
+
+def test_an_answer_is_of_one_version(
+    root: Path, open_fs: Callable[..., SkillFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {"pdf/SKILL.md": skill_md("pdf"), "pdf/long.txt": LONG})
+    fs = open_fs()
+    true_lines = SkillFileSystem.get_lines
+
+    def read_and_change(self: SkillFileSystem, *arguments: Any, **options: Any) -> Any:
+        found = true_lines(self, *arguments, **options)
+        write(root, {"pdf/long.txt": "moved on\n" + LONG})
+        return found
+
+    monkeypatch.setattr(SkillFileSystem, "get_lines", read_and_change)
+    for most in ("10", "60001"):  # where the line is cut is looked up; of the next line a part fits
+        write(root, {"pdf/long.txt": LONG})
+        result = run_payload(fs, payload(filePath="pdf/long.txt", startLine="1", maxBytes=most))
+        assert result["error"]["code"] == "changed"
+        assert result["content"] is None
 
 
 # -- going on ----------------------------------------------------------------------------------------------

@@ -280,5 +280,21 @@ def test_what_is_fixed_is_checked(fs: SkillFileSystem, value: object) -> None:
         schemas("mcp", fixed={"basePathIds": value})
 
 
+def test_what_is_fixed_is_checked_by_the_tool_too(fs: SkillFileSystem) -> None:
+    # A server calls it, and checks the names once, when it begins.
+    for bases in (None, "a", [None]):
+        with pytest.raises(InvalidArgumentError, match="basePathIds must be a list"):
+            TOOLS["skill_tree"].answer(fs, {}, {"basePathIds": bases})
+
+
+def test_what_is_fixed_suits_every_tool_that_takes_it(fs: SkillFileSystem) -> None:
+    for tool in TOOLS:  # a search gives 100 hits at most
+        with pytest.raises(
+            InvalidArgumentError, match="not suit skill_search: maxResults must be 100 or less"
+        ):
+            answer(fs, tool, {}, fixed={"maxResults": 500})
+    assert schemas("mcp", fixed={"maxResults": 100})
+
+
 def test_what_is_fixed_for_one_tool_does_not_disturb_others(fs: SkillFileSystem) -> None:
     assert call(fs, "skill_changes", {}, fixed={"withFiles": False, "basePathIds": ["a"]})

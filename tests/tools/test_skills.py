@@ -186,6 +186,7 @@ def test_errors_speak_of_what_was_sent(
 def test_every_path_can_be_passed_back(root: Path, open_fs: Callable[..., SkillFileSystem]) -> None:
     write(root, {"SKILL.md": skill_md("store"), "8004": "# Zephyr\n"})
     write(root, {"name:x/SKILL.md": skill_md("x", body="# Zephyr\n"), "name:x/one.md": "1\n"})
+    write(root, {"name:y/SKILL.md": skill_md("x", body="# Zephyr\n")})
     fs = open_fs()
     before = fs.revision
     (root / "name:x" / "one.md").rename(root / "name:x" / "two.md")
@@ -194,10 +195,11 @@ def test_every_path_can_be_passed_back(root: Path, open_fs: Callable[..., SkillF
             for ref in ("/8004", "/name:x/SKILL.md")]  # fmt: skip
     for hit in structured(fs, "skill_search", query="zephyr")["hits"]:
         told += [hit["path"], f"{hit['skill_path']}/SKILL.md" if hit["skill_path"] != "/" else "SKILL.md"]
+        told += hit["copies"]
     (item,) = structured(fs, "skill_changes", since=before)["items"]
     assert item["old_path"] == "/name:x/one.md"
     told.append(item["path"])
-    assert set(told) == {"/8004", "SKILL.md", "/name:x/SKILL.md", "/name:x/two.md"}
+    assert set(told) == {"/8004", "SKILL.md", "/name:x/SKILL.md", "/name:y/SKILL.md", "/name:x/two.md"}
     for path in told:
         assert structured(fs, "skill_get_content", id=path)["path"] == path
 
@@ -288,8 +290,22 @@ def test_changes_since_a_revision(root: Path, fs: SkillFileSystem) -> None:
 
 def test_too_many_changes_are_a_reset(root: Path, fs: SkillFileSystem) -> None:
     before = structured(fs, "skill_changes")["revision"]
-    write(root, {f"a/new/{number}": "" for number in range(MOST_CHANGES)})
+    write(root, {f"a/new/{number}": "" for number in range(MOST_CHANGES - 1)})
     fs.sync()
     found = structured(fs, "skill_changes", since=before)
-    assert (found["reset"], found["items"]) == (True, [])
-    assert found["total"] > MOST_CHANGES
+    assert (found["reset"], len(found["items"])) == (False, MOST_CHANGES)  # with their folder
+    write(root, {"a/new/one-more": ""})
+    fs.sync()
+    found = structured(fs, "skill_changes", since=before)
+    assert (found["reset"], found["total"], found["items"]) == (True, MOST_CHANGES + 1, [])
+
+
+def test_a_search_answers_in_time_from_what_it_has(
+    fs: SkillFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skillfs.tools.skills.SEARCH_SECONDS", 0)
+    found = structured(fs, "skill_search", query="erste")
+    assert (found["complete"], found["searched"], found["hits"]) == (False, 0, [])
+    monkeypatch.undo()
+    found = structured(fs, "skill_search", query="erste")
+    assert (found["complete"], [hit["path"] for hit in found["hits"]]) == (True, ["a/text.md"])
