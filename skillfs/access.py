@@ -38,6 +38,11 @@ class Access:
         """Whether anything may be out of bounds."""
         return self._bases is not None
 
+    @property
+    def bases(self) -> frozenset[str] | None:
+        """Paths of the folders; None without a restriction."""
+        return self._bases
+
     def allows(self, skill_path: str) -> bool:
         """Whether a skill folder, and so what it encloses, can be seen."""
         bases = self._bases

@@ -42,7 +42,7 @@ from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, sta
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.sync.watcher import Hold, watch
-from skillfs.tree import Branch, TreeRequest, file_details, list_tree
+from skillfs.tree import Branch, KeptListings, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ class SkillFileSystem(FsspecFace):
         self._engine.sync(on_progress=on_progress, look=look)
         self._lookup = Lookup(self._engine, base_paths, self.max_age)
         self._reader = Reader(self._lookup)
+        self._listings = KeptListings()
         self._strip_roots()
         if writable:
             self._own_writer = Writer(self._lookup)
@@ -332,7 +333,7 @@ class SkillFileSystem(FsspecFace):
         engine = self._engine
         details_of = partial(file_details, self._reader, self._lookup)
         branch = Branch(engine.catalog, engine.query, row, access, details_of)
-        return list_tree([branch], request, engine.title, self.roots)
+        return list_tree([branch], request, engine.title, self.roots, self._listings)
 
     def skills(self, *, fold: bool = False, base_paths: Sequence[object] | None = None) -> list[Skill]:
         """Every skill, sorted by path.

@@ -51,7 +51,7 @@ from skillfs.open_file import OpenFile
 from skillfs.reading import Reader
 from skillfs.stores.base import FileState
 from skillfs.sync.watcher import Hold, watch
-from skillfs.tree import Branch, TreeRequest, file_details, list_tree
+from skillfs.tree import Branch, KeptListings, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Batch, Writer
 
 __all__ = ["MountedStores"]
@@ -67,6 +67,7 @@ class MountedStores(FsspecFace):
     def _use(self, table: MountTable) -> None:
         """Take a table into use."""
         self._table = table
+        self._listings = KeptListings()
         self._writers = {m.name: Writer(m.lookup) for m in table.mounts} if self._writable else {}
         self.max_age = max((mount.max_age for mount in table.mounts), default=0.0)
         self._changes = MountedChanges(table)
@@ -196,9 +197,9 @@ class MountedStores(FsspecFace):
                 with naming(mount.name):
                     mount.ensure_fresh(mount.lookup.folder(asked, view.access).path)
                     branch = _branch(view, mount.lookup.folder(asked, view.access))
-                    return list_tree([branch], request, mount.name, table.spellings)
+                    return list_tree([branch], request, mount.name, table.spellings, self._listings)
         branches = [_branch(view, row) for view, row in _top_rows(table)]
-        return list_tree(branches, request, "/", table.spellings, table.root)
+        return list_tree(branches, request, "/", table.spellings, self._listings, table.root)
 
     def skills(self, *, fold: bool = False, base_paths: Sequence[object] | None = None) -> list[Skill]:
         """See `SkillFileSystem.skills`."""

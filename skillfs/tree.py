@@ -6,8 +6,8 @@ import base64
 import binascii
 import json
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from skillfs.access import Access
@@ -23,7 +23,11 @@ from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Lookup
 from skillfs.reading import Reader, check_count
 
-__all__ = ["Branch", "FileDetails", "TreeRequest", "file_details", "list_tree"]
+__all__ = ["Branch", "FileDetails", "KeptListings", "TreeRequest", "file_details", "list_tree"]
+
+LEAST_KEPT = 200
+MOST_KEPT = 50_000
+"""Entries of listings that are kept: shorter ones cost little, longer ones some 20 MB and more."""
 
 
 class FileDetails(NamedTuple):
@@ -112,8 +116,44 @@ class _Item(NamedTuple):
         return self.entry.kind != RowKind.FILE
 
 
+class _Listing(NamedTuple):
+    """What a request asks for, on all pages, in order; and whether it leaves anything out."""
+
+    items: list[_Item]
+    filtered: bool
+
+
+class KeptListings:
+    """The large listings that were asked for last, so that a page costs its own length.
+
+    Each is good while the indexes that it was made from bear the same stamps, which every writer changes.
+    """
+
+    def __init__(self) -> None:
+        # Replaced as a whole and never changed, so that no lock is needed, which a fork could copy held.
+        self._kept: dict[Hashable, _Listing] = {}
+
+    def get(self, key: Hashable) -> _Listing | None:
+        """A listing that is kept."""
+        return self._kept.get(key)
+
+    def keep(self, key: Hashable, listing: _Listing) -> None:
+        """Keep one, in place of those that were asked for first."""
+        if not LEAST_KEPT <= len(listing.items) <= MOST_KEPT:
+            return
+        kept = {**self._kept, key: listing}
+        while sum(len(each.items) for each in kept.values()) > MOST_KEPT:
+            del kept[next(iter(kept))]
+        self._kept = kept
+
+
 def list_tree(
-    branches: Sequence[Branch], request: TreeRequest, title: str, roots: Sequence[str], top: Row | None = None
+    branches: Sequence[Branch],
+    request: TreeRequest,
+    title: str,
+    roots: Sequence[str],
+    kept: KeptListings,
+    top: Row | None = None,
 ) -> Tree:
     """List a folder.
 
@@ -122,6 +162,7 @@ def list_tree(
         request: What of it is listed.
         title: Name of the root.
         roots: Spellings of the stores' roots.
+        kept: Listings of earlier requests.
         top: The root of several stores, when that is what is listed.
 
     Raises:
@@ -135,27 +176,66 @@ def list_tree(
     exclude = compile_globs(request.exclude, argument="exclude")
     row = branches[0].row if top is None else top
     after = _decode_cursor(request.cursor, row)
+    key = _key(branches, request, top)
+    listing = kept.get(key)
+    if listing is None:
+        listing = _listing(branches, request, top, include, exclude)
+        if key == _key(branches, request, top):
+            kept.keep(key, listing)
     if top is None:
         (branch,) = branches
-        items = branch.query(lambda: _visible(branch, request))
         root = branch.query(lambda: _root_node(branch, title))
     else:
-        items = [item for branch in branches for item in _mounted(branch, request)]
         assert top.uuid is not None
         assert top.id is not None
         root = TreeNode(uuid_text(top.uuid), top.id, title, "", Kind.FOLDER, [])
-    before = len(items)
-    items.sort(key=_order)
-    items = _wanted(items, request, include, exclude)
+    items = listing.items
     start = 0 if after is None else bisect_right(items, after, key=_order)
     stop = len(items) if request.limit is None else min(len(items), start + request.limit)
     page = items[start:stop]
     cursor = _encode_cursor(page[-1].order, row) if page and stop < len(items) else None
-    _grow(root, items[:start], page, request.details)
-    filtered = len(items) < before or include is not None or exclude is not None
+    _grow(root, items, page, request.details)
     return Tree(
-        root, len(items), len(page), cursor, filtered, tuple(roots), request.details, request.overview
+        root, len(items), len(page), cursor, listing.filtered, tuple(roots), request.details, request.overview
     )
+
+
+def _key(branches: Sequence[Branch], request: TreeRequest, top: Row | None) -> Hashable:
+    """What a listing follows from, whatever page of it is asked for; equal to nothing without a stamp."""
+    include, exclude = (
+        value if value is None or isinstance(value, str) else tuple(value)
+        for value in (request.include, request.exclude)
+    )
+    whole = request._replace(include=include, exclude=exclude, limit=None, cursor=None, details=False)
+    stamps = [branch.query(branch.catalog.stamp) for branch in branches]
+    made_of = [
+        (
+            branch.mount,
+            object() if stamp is None else stamp,
+            branch.row.key,
+            branch.row.path,
+            branch.access.bases,
+        )
+        for branch, stamp in zip(branches, stamps, strict=True)
+    ]
+    return tuple(made_of), whole, top is None
+
+
+def _listing(
+    branches: Sequence[Branch],
+    request: TreeRequest,
+    top: Row | None,
+    include: Glob | None,
+    exclude: Glob | None,
+) -> _Listing:
+    if top is None:
+        (branch,) = branches
+        items = branch.query(lambda: _visible(branch, request))
+    else:
+        items = [item for branch in branches for item in _mounted(branch, request)]
+    items.sort(key=_order)
+    wanted = _wanted(items, request, include, exclude)
+    return _Listing(wanted, len(wanted) < len(items) or include is not None or exclude is not None)
 
 
 def file_details(reader: Reader, lookup: Lookup, uuids: list[str]) -> dict[str, FileDetails]:
@@ -356,15 +436,15 @@ def _detailed(items: Iterable[_Item]) -> dict[str, FileDetails]:
     return found
 
 
-def _grow(root: TreeNode, earlier: list[_Item], page: list[_Item], details: bool) -> None:
+def _grow(root: TreeNode, items: list[_Item], page: list[_Item], details: bool) -> None:
     """Hang a page's entries under the root, and first the folders of earlier pages that they lie in."""
     under = {"": root}
     shown = page
-    if earlier and page:
+    if page:
         above: set[str] = set()
         _add_with_above(page[0].order.rpartition("\0")[0], above)
-        repeated = [item for item in earlier if item.order in above]
-        shown = repeated + page
+        places = [bisect_left(items, order, key=_order) for order in sorted(above)]
+        shown = [items[place] for place in places if items[place].order in above] + page
     descriptions = _described(shown)
     known = _detailed(shown) if details else None
     for number, item in enumerate(shown):

@@ -18,7 +18,10 @@ from skillfs import SkillFileSystem
 from skillfs.core.drawing import MOST_LEVELS, Tree, TreeNode
 from skillfs.core.model import Kind
 from skillfs.errors import InvalidArgumentError, IsFileError, NotFoundError
+from skillfs.index.catalog import Catalog
 from skillfs.index.database import Database
+from skillfs.index.rows import NodeRow
+from skillfs.tree import MOST_KEPT, KeptListings, _Listing
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
 
@@ -843,3 +846,52 @@ def test_a_store_that_changes_all_the_time_can_be_listed(root: Path, open_fs: Op
         thread.join()
     fs.sync()
     assert len(fs.skills()) == 20
+
+
+# -- large listings, which are kept ------------------------------------------------------------------------
+
+
+def test_a_page_of_a_large_listing_does_not_list_it_anew(
+    root: Path, open_fs: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {f"g{n % 3}/s{n}/SKILL.md": skill_md(f"s{n}") for n in range(250)})
+    fs = open_fs(max_age=1000)
+    count = 0
+    overview = Catalog.overview
+
+    def counted(catalog: Catalog) -> list[NodeRow]:
+        nonlocal count
+        count += 1
+        return overview(catalog)
+
+    monkeypatch.setattr(Catalog, "overview", counted)
+    pages = [fs.skill_tree(limit=100)]
+    while pages[-1].cursor:
+        pages.append(fs.skill_tree(limit=100, cursor=pages[-1].cursor))
+    assert [page.returned for page in pages] == [100, 100, 53]
+    assert count == 1
+    assert sum(str(page).count("[skill ") for page in pages) == 250
+    # What is asked for otherwise, or by another, is another listing.
+    assert fs.skill_tree(limit=None, base_paths=["g1"]).total == 84
+    assert fs.skill_tree(limit=None, depth=1).total == 3
+    assert fs.skill_tree(limit=None, exclude="g1").total < 253
+    assert fs.skill_tree(limit=None).total == 253
+    # What changed is not kept.
+    write(root, {"g0/new/SKILL.md": skill_md("new")})
+    (root / "g2/s2/SKILL.md").unlink()
+    fs.sync()
+    found = listed(fs.skill_tree(limit=None))
+    assert "g0/new/" in found
+    assert "g2/s2/" not in found
+    assert fs.skill_tree(limit=None).total == 253
+
+
+def test_listings_that_are_kept_are_those_asked_for_last() -> None:
+    kept = KeptListings()
+    some = [_Listing([None] * (MOST_KEPT // 2), False) for _ in range(3)]  # type: ignore[list-item]
+    for number, listing in enumerate(some):
+        kept.keep(number, listing)
+    assert [kept.get(number) for number in range(3)] == [None, some[1], some[2]]
+    kept.keep("small", _Listing([], False))
+    kept.keep("large", _Listing([None] * (MOST_KEPT + 1), False))  # type: ignore[list-item]
+    assert kept.get("small") is kept.get("large") is None
