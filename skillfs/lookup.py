@@ -24,6 +24,7 @@ from skillfs.core.refs import (
     Ref,
     UuidRef,
     below_mount,
+    below_root,
     parse_path,
     parse_ref,
     printable_path,
@@ -72,6 +73,12 @@ class Asked(NamedTuple):
         if not isinstance(self.ref, PathRef):
             return self.sent
         return printable_path(below_mount(self.mount, self.ref.path))
+
+    def shown_without(self, roots: Sequence[str]) -> object:
+        """The same of what is not there; behind `skill://` or without its slash it may begin with a root."""
+        if not isinstance(self.ref, PathRef):
+            return self.sent
+        return printable_path(below_mount(self.mount, below_root(self.ref.path, roots)))
 
     def linked(self, row: Row) -> bool:
         """Whether a link led from the path that was asked for to a row; another spelling of it is none."""
@@ -357,7 +364,7 @@ class Lookup:
             row = self._leading(row, access) if isinstance(ref, PathRef) else None
         if row is None:
             near = self._near(ref, access) if hint and isinstance(ref, PathRef) else None
-            raise not_found(asked.shown, near)
+            raise not_found(asked.shown_without(self.engine.store.spellings), near)
         if row.kind == RowKind.FILE and isinstance(ref, PathRef) and ref.folder:
             raise IsFileError(
                 f"{quoted(asked.shown)} is written as a folder and names a file; drop the last slash"

@@ -397,7 +397,7 @@ class MountTable:
         near = None
         if hint and isinstance(asked.ref, PathRef) and asked.ref.parts:
             near = next(iter(get_close_matches(asked.ref.parts[0], list(self._named), 1, 0.8)), None)
-        return not_found(asked.shown, near)
+        return not_found(asked.shown_without(self.spellings), near)
 
     def first(self, asked: Asked, work: Callable[[View, Asked], T]) -> T:
         """Do something with what a reference that is no path names, in the first mount that has it.

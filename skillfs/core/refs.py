@@ -38,6 +38,7 @@ __all__ = [
     "Ref",
     "UuidRef",
     "below_mount",
+    "below_root",
     "component_fault",
     "is_below",
     "mount_name_fault",
@@ -225,6 +226,12 @@ def mount_name_fault(name: str) -> str | None:
 def root_above(text: str, roots: Sequence[str]) -> str | None:
     """The longest root that a text equals or lies below, compared by component; None when it is of none."""
     return max((r for r in roots if _below_root(text, (r,)) is not None), key=len, default=None)
+
+
+def below_root(path: str, roots: Sequence[str]) -> str:
+    """A store path without the root of the store, if that stands at its front: as an error echoes it."""
+    below = _below_root(f"/{path}", roots)
+    return path if below is None else below
 
 
 def _fits(text: str, limit: int) -> bool:

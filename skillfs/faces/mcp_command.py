@@ -61,6 +61,7 @@ def mcp_command(
         raise StoreUnavailableError(
             "the server needs the mcp package; install it: pip install 'fsspec-skillfs[mcp]'"
         )
+    from skillfs.faces.mcp.logs import others_logged
     from skillfs.faces.mcp.server import make_server
 
     fixed: Mapping[str, Any] | None = {"basePathIds": list(target.base)} if target.base else None
@@ -68,14 +69,14 @@ def mcp_command(
         from skillfs.faces.mcp.stdio import claimed, serve_stdio
 
         # Claimed before the store is opened: nothing that does may print to the client.
-        with claimed() as wire, target.open() as fs:
+        with claimed() as wire, target.open() as fs, others_logged():
             serve_stdio(make_server(fs, fixed=fixed), wire)
     else:
         from skillfs.faces.mcp.http import serve_http, settings_of
 
         # Checked before the store is opened, which may take long.
         settings = settings_of(address, allowed_hosts, _token(token_file))
-        with target.open() as fs:
+        with target.open() as fs, others_logged():
             serve_http(make_server(fs, fixed=fixed), settings)
 
 

@@ -245,14 +245,16 @@ def test_a_feed_that_cannot_be_opened(root: Path, open_fs: Open, monkeypatch: py
     monkeypatch.setenv("SKILLFS_WATCH", "nonsense")
 
     async def use(client: Client, fs: SkillFileSystem) -> None:
+        await client.list_resources()
         with pytest.raises(Exception, match="SKILLFS_WATCH"):
             await subscribe(client, "skill://a")
         await anyio.sleep(0.05)
         monkeypatch.setenv("SKILLFS_WATCH", "auto")
         await client.read_resource("skill://a/SKILL.md")
         assert fs.status()["watch"] == "off"
-        await subscribe(client, "skill://a")
-        await watched(fs, "watching")
+        with anyio.fail_after(PATIENCE):
+            await client.list_resources()
+            await watched(fs, "watching")
 
     run(fs, use, mode="legacy")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import json
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from skillfs.errors import InvalidArgumentError
+from skillfs.faces.mcp import connections
 from skillfs.faces.mcp import http as transport
 from skillfs.faces.mcp.http import Gate, settings_of
 from tests.conftest import skill_md, write
@@ -29,6 +31,20 @@ HELLO = {
     },
 }  # fmt: skip
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+LISTEN = {
+    "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+    "params": {
+        "notifications": {"resourcesListChanged": True},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}  # fmt: skip
+LISTEN_HEADERS = {
+    **HEADERS, "Authorization": f"Bearer {TOKEN}", "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "subscriptions/listen",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +61,19 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         ),
     )  # fmt: skip
     yield web
+    # Who listens is told of the end, and keeps the server from it no longer than others do.
+    listening = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+    listening.request("POST", "/mcp", json.dumps(LISTEN), LISTEN_HEADERS)
+    stream = listening.getresponse()
+    assert b"acknowledged" in stream.readline() + stream.readline()
     log = web.close()
+    assert b'"result"' in stream.read()
+    listening.close()
+    assert "error" not in log
     assert "Traceback" not in log
     assert TOKEN not in log
+    assert log.count("Invalid HTTP request") <= 1
+    assert all(line.startswith("skillfs: ") for line in log.splitlines()), log
 
 
 def request(
@@ -170,6 +196,13 @@ def test_other_methods_and_media_types(web: Web) -> None:
     assert request(web, body=HELLO, Accept="text/html")[0] == 406
 
 
+def test_what_is_no_http_is_told_once(web: Web) -> None:
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE) as connection:
+            connection.sendall(b"\x16\x03\x01 / \x1b[31m\r\n\r\n")
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 400 ")
+
+
 @pytest.mark.parametrize("session", ["0" * 32, "", "../../etc/passwd", "x" * 5_000])
 def test_another_session(web: Web, session: str) -> None:
     body = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -221,7 +254,7 @@ async def _served(app: Any, **limits: Any) -> tuple[Any, asyncio.Task[None], int
 
     bound = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, http=transport._Protocol, ws="none", lifespan="off", log_config=None, **limits
+        app, http=connections.Connection, ws="none", lifespan="off", log_config=None, **limits
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve(sockets=[bound]))
@@ -231,8 +264,10 @@ async def _served(app: Any, **limits: Any) -> tuple[Any, asyncio.Task[None], int
 
 
 def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
     monkeypatch.setattr(transport, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(transport, "MOST_BODIES", 2_000)
+    monkeypatch.setattr(transport, "SMALL_BODY", 700)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
@@ -241,7 +276,7 @@ def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def run() -> None:
         server, task, port = await _served(None)
-        server.config.loaded_app = Gate(app, [("127.0.0.1", None)])
+        server.config.loaded_app = gate = Gate(app, [("127.0.0.1", None)])
 
         async def answer(*parts: bytes) -> bytes:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -266,6 +301,20 @@ def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await answer(quick, quick, closing)).count(b"done") == 3
         # After an answer, the head of the next request has its limit, too.
         assert (await answer(quick, b"POST /m")).count(b"done") == 1
+        # What all are sending together is limited, whoever sends it.
+        monkeypatch.setattr(transport, "BODY_SECONDS", PATIENCE)
+        unfinished = head + b"Content-Length: 900\r\n\r\n" + bytes(800)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(unfinished)
+        while gate._held < 1_600:
+            await asyncio.sleep(0.01)
+        assert b" 503 " in await answer(unfinished)
+        assert b"done" in await answer(closing)
+        for _, writer in held:
+            writer.close()
+        while gate._held:
+            await asyncio.sleep(0.01)
         server.should_exit = True
         await task
 
@@ -273,7 +322,7 @@ def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_that_takes_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(transport, "BODY_SECONDS", 0.2)
     gone = []
 
@@ -357,6 +406,70 @@ def test_sessions_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     asyncio.run(run())
     assert transport.MOST_SESSIONS <= 1_000
+
+
+def test_who_does_not_read_large_answers_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from skillfs import SkillFileSystem
+    from skillfs.faces.mcp import server as server_module
+
+    monkeypatch.setattr(server_module, "_MOST_LARGE", 1)
+    data = bytes(range(256)) * 40_000
+    write(tmp_path, {"a/SKILL.md": skill_md("a"), "a/x.md": "small"})
+    (tmp_path / "a/large.bin").write_bytes(data)
+    ours = server_module.make_server(SkillFileSystem(tmp_path, index=":memory:"))
+    inner = ours.streamable_http_app(
+        json_response=True,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+    async def run() -> None:
+        server, task, port = await _served(None)
+        server.config.loaded_app = Gate(inner, [("127.0.0.1", None)])
+
+        def asked(uri: str) -> bytes:
+            meta = LISTEN["params"]["_meta"]
+            message = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "resources/read",
+                "params": {"uri": uri, "_meta": meta},
+            }
+            body = json.dumps(message).encode()
+            head = {
+                **HEADERS, "Host": "127.0.0.1", "MCP-Protocol-Version": "2026-07-28", "Connection": "close",
+                "Mcp-Method": "resources/read", "Mcp-Name": uri, "Content-Length": str(len(body)),
+            }  # fmt: skip
+            return "\r\n".join(["POST /mcp HTTP/1.1", *map(": ".join, head.items()), "", ""]).encode() + body
+
+        async def read(uri: str) -> dict[str, Any]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(asked(uri))
+            async with asyncio.timeout(PATIENCE):
+                found = await reader.read()
+            writer.close()
+            return json.loads(found.partition(b"\r\n\r\n")[2])["result"]["contents"][0]
+
+        async with inner.router.lifespan_context(inner):
+            with socket.socket() as idle:
+                idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                idle.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(idle, ("127.0.0.1", port))
+                idle.sendall(asked("skill://a/large.bin"))
+                await asyncio.get_running_loop().sock_recv(idle, 10)
+                waiting = asyncio.create_task(read("skill://a/large.bin"))
+                assert (await read("skill://a/x.md"))["text"] == "small"
+                assert not waiting.done()
+                [stuck] = [c for c in server.server_state.connections if c.client == idle.getsockname()]
+                while stuck._unread is None:
+                    await asyncio.sleep(0.01)
+                stuck._unread._run()  # the time is over
+                assert base64.b64decode((await waiting)["blob"]) == data
+        server.should_exit = True
+        await task
+
+    asyncio.run(run())
 
 
 # -- settings ----------------------------------------------------------------------------------------------

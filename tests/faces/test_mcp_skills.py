@@ -29,6 +29,7 @@ from skillfs.faces.mcp.uris import cursor_of, media_type, path_of, place_of, uri
 from skillfs.faces.mcp.verbatim import Unfit, front_matter_of
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
+from tests.servers.s3 import Bucket
 
 Open = Callable[..., SkillFileSystem]
 
@@ -248,6 +249,39 @@ def test_an_entry_is_of_one_version(root: Path, open_fs: Open, monkeypatch: pyte
 
     monkeypatch.setattr(fs, "manifest", refuse)
     assert list(pages(skills_of(fs))[1]) == ["skill://a/SKILL.md"]
+
+
+def test_what_is_known_of_a_remote_store_is_not_asked_for_again(bucket: Bucket) -> None:
+    for name in ("a", "b"):
+        bucket.put(f"{name}/SKILL.md", skill_md(name).encode())
+    fs = SkillFileSystem(bucket.url, target_options=bucket.server.target_options, index=":memory:")
+    skills = Skills(fs, Listed(fs))
+    first = skills.page(None)
+    with bucket.server.recorded() as requests:
+        assert skills.page(None) == first
+    assert not requests.counts
+    # Who asks for one skill has it as it is now, and the list is no older then.
+    bucket.put("a/SKILL.md", skill_md("a").encode() + b"More.\n")
+    entry = skills.get("skill://a/SKILL.md")["skill"]
+    data = fs.cat_file("a/SKILL.md")
+    assert entry["resources"][0]["digest"] == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert skills.page(None)["skills"] == [entry, first["skills"][1]]
+
+
+def test_front_matter_that_changed_is_read_again(
+    root: Path, open_fs: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skills_module, "_MOST_KEPT", 1)
+    write(root, {f"{name}/SKILL.md": skill_md(name) for name in "abc"})
+    fs = open_fs()
+    skills = Skills(fs, Listed(fs))
+    assert [skill["frontmatter"]["name"] for skill in skills.page(None)["skills"]] == ["a", "b", "c"]
+    (root / "c/SKILL.md").write_text("---\nname: c\ndescription: Another.\n---\n")
+    fs.sync()
+    assert skills.page(None)["skills"][2]["frontmatter"]["description"] == "Another."
+    (root / "c/SKILL.md").write_text("---\nname: c\n---\n")
+    fs.sync()
+    assert len(skills.page(None)["skills"]) == 2
 
 
 def test_names_that_no_uri_can_spell(root: Path, open_fs: Open) -> None:

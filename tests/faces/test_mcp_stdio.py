@@ -49,9 +49,11 @@ MODERN = {
 class Pipe:
     """A server in a thread of this process, at the other end of two pipes."""
 
-    def __init__(self, fs: SkillFileSystem, *, greet: bool = True) -> None:
+    def __init__(self, fs: SkillFileSystem, *, greet: bool = True, waits: bool = True) -> None:
         source, self._to = os.pipe()
         self._from, target = os.pipe()
+        os.set_blocking(source, waits)
+        os.set_blocking(target, waits)
         self.failure: BaseException | None = None
 
         def serve() -> None:
@@ -334,6 +336,15 @@ def test_input_that_ends_before_anything_is_asked(fs: SkillFileSystem, data: byt
     pipe = Pipe(fs, greet=False)
     pipe.raw(data)
     assert len(pipe.close()) == (data == b"{")
+    assert pipe.failure is None
+
+
+def test_pipes_that_do_not_wait(fs: SkillFileSystem) -> None:
+    pipe = Pipe(fs, waits=False)
+    numbers = [pipe.start(method="tools/list") for _ in range(50)]
+    # More than the pipe holds is written before anything is read.
+    assert sorted(answer["id"] for answer in pipe.close()) == numbers
+    assert sum(map(len, pipe.told)) > 256 * 1024
     assert pipe.failure is None
 
 

@@ -11,4 +11,6 @@ nothing is imported here, so that the rest of the package does without.
 | `listed` | what there is, in order, kept for one revision |
 | `changes` | notifications from the change feed |
 | `stdio`, `http` | the two ways to a client |
+| `connections` | how long a client over HTTP may take |
+| `logs` | what the SDK and the web server log |
 """

@@ -145,9 +145,10 @@ class Announcer:
 
     def listed(self, context: ServerRequestContext[Any, Any]) -> None:
         """Take note that a client of the handshake era has listed: it is told when the list changes."""
-        if context.protocol_version < "2026" and not (client := self._client(context)).has_listed:
-            client.has_listed = True
-            self._start(self._keep_feed())
+        if context.protocol_version < "2026":
+            self._client(context).has_listed = True
+            if self._feed is None and self._changing is None:  # also where it could not be opened before
+                self._start(self._keep_feed())
 
     async def listen(
         self, context: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams

@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError, quoted
 from skillfs.faces import output
+from skillfs.faces.mcp.connections import Connection
+from skillfs.faces.mcp.workers import SENT, Afterwards
 
 if TYPE_CHECKING:
     from skillfs.faces.mcp.server import SkillServer
@@ -32,14 +33,20 @@ PATH = "/mcp"
 HEALTH = "/health"
 
 MOST_BODY = 4 * 1024 * 1024
+MOST_BODIES = 64 * 1024 * 1024
+"""Bytes of all bodies that are being received or answered; beyond it only small ones are taken."""
+
+SMALL_BODY = 64 * 1024
+
+PIECE = 256 * 1024
+"""Bytes of an answer that are handed on at once, so that what a client has not read stays in one place."""
+
+
 MOST_SESSIONS = 256
 MOST_CONNECTIONS = 256
 SESSION_SECONDS = 1_800.0
-HEADER_SECONDS = 10.0
-"""Seconds that a client has for the head of a request."""
-
 BODY_SECONDS = 30.0
-"""Seconds that it has for the body."""
+"""Seconds that a client has for the body of a request."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -134,7 +141,7 @@ def serve_http(server: SkillServer, settings: Settings) -> None:
     )
     config = uvicorn.Config(
         Gate(inner, allowed, settings.token),
-        http=_Protocol,
+        http=Connection,
         ws="none",
         loop="asyncio",
         lifespan="on",
@@ -149,7 +156,19 @@ def serve_http(server: SkillServer, settings: Settings) -> None:
     )
     output.note(f"serving at http://{shown}:{port}{PATH}")
     with bound:
-        asyncio.run(uvicorn.Server(config).serve(sockets=[bound]))
+        asyncio.run(_Server(config, server).serve(sockets=[bound]))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which otherwise waits for who listens as for any answer, and then cuts it off."""
+
+    def __init__(self, config: uvicorn.Config, ours: SkillServer) -> None:
+        super().__init__(config)
+        self._ours = ours
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._ours.end_streams()
+        await super().shutdown(sockets)
 
 
 def _bound(settings: Settings) -> socket.socket:
@@ -186,6 +205,8 @@ class Gate:
         self._app = app
         self._allowed = set(allowed)
         self._token = None if token is None else token.encode()
+        self._held = 0
+        """Bytes of bodies that are held now."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
@@ -234,51 +255,101 @@ class Gate:
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on when all of it is there, and let out no trace of what fails."""
+        """Hand a request on when all of it is there."""
+        body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await _body_of(receive)
+                is_whole = await self._take_body(receive, body)
+            if is_whole:
+                await self._hand_on(scope, bytes(body), receive, send)
         except TimeoutError:
             await _refuse(send, 408, "the body took too long")
-            return
-        except ValueError:
-            await _refuse(send, 413, f"a request has {MOST_BODY:,} bytes at most")
-            return
-        if body is None:
-            return
+        except _BodyRefused as error:
+            await _refuse(send, error.status, str(error))
+        finally:
+            self._held -= len(body)
+
+    async def _take_body(self, receive: Receive, body: bytearray) -> bool:
+        """Take the body of a request; false when the client has gone.
+
+        Raises:
+            _BodyRefused: It is too large, or all of them together are.
+        """
+        while (message := await receive())["type"] == "http.request":
+            part = message.get("body", b"")
+            body += part
+            self._held += len(part)
+            if len(body) > MOST_BODY:
+                raise _BodyRefused(413, f"a request has {MOST_BODY:,} bytes at most")
+            if self._held > MOST_BODIES and len(body) > SMALL_BODY:
+                raise _BodyRefused(503, "too much is being sent at once; try again")
+            if not message.get("more_body", False):
+                return True
+        return False
+
+    async def _hand_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Have a request answered, and let out no trace of what fails."""
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        started = False
+        answer = _Answer(send)
+        scope[SENT] = sent = Afterwards()
 
         async def take() -> Message:
             return whole.pop() if whole else await receive()
 
-        async def tell(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
         try:
-            await self._app(scope, take, tell)
+            await self._app(scope, take, answer.tell)
+            await answer.finish()
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            await answer.refuse(503, "the server ends; try again")
         except Exception:
             _log.exception("a request over HTTP failed")
-            if not started:
-                await _refuse(send, 500, "internal error; the log of the server tells more")
+            await answer.refuse(500, "internal error; the log of the server tells more")
+        finally:
+            sent.run()
 
 
-async def _body_of(receive: Receive) -> bytes | None:
-    """The body of a request; None when the client has gone.
+class _Answer:
+    """An answer that is being sent: in pieces, as fast as the client reads."""
 
-    Raises:
-        ValueError: It is too large.
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._started = self._finished = False
+
+    async def tell(self, message: Message) -> None:
+        self._started = True
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        self._finished = not more
+        for at in range(0, len(body) or 1, PIECE):
+            is_last = at + PIECE >= len(body) and not more
+            piece = {"type": message["type"], "body": body[at : at + PIECE], "more_body": not is_last}
+            await self._send(piece)
+
+    async def finish(self) -> None:
+        """End what the end of the server ended in the middle: a stream."""
+        if self._started and not self._finished:
+            await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, status: int, text: str) -> None:
+        """Answer something else, if nothing is sent yet."""
+        if not self._started:
+            self._started = self._finished = True
+            await _refuse(self._send, status, text)
+
+
+class _BodyRefused(Exception):
+    """A body that is not taken.
+
+    Args:
+        status: Status of the answer.
+        text: For the client.
     """
-    body = bytearray()
-    while (message := await receive())["type"] == "http.request":
-        body += message.get("body", b"")
-        if len(body) > MOST_BODY:
-            raise ValueError
-        if not message.get("more_body", False):
-            return bytes(body)
-    return None
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 async def _refuse(
@@ -295,36 +366,3 @@ async def _answer(
     head = [(b"content-type", kind), (b"content-length", length), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": [*head, *(headers or ())]})
     await send({"type": "http.response.body", "body": body})
-
-
-class _Protocol(H11Protocol):
-    """uvicorn's protocol with a limit to how long a client may take for the head of a request."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEADER_SECONDS, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        if self._late is None and self._is_idle():
-            self._late = self.loop.call_later(HEADER_SECONDS, self.transport.close)
-        super().data_received(data)
-        if not self._is_idle():
-            self._in_time()
-
-    def on_response_complete(self) -> None:
-        self._in_time()
-        super().on_response_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
-        super().connection_lost(exc)
-
-    def _is_idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
-
-    def _in_time(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None

@@ -101,8 +101,12 @@ class Resources:
                 found.append(self._resource(child, info))
         return _page(found, following)
 
-    def read(self, uri: str) -> dict[str, Any]:
+    def read(self, uri: str, most: int = MOST_BYTES) -> dict[str, Any] | None:
         """What `resources/read` answers: the bytes as they are, as text where they are UTF-8.
+
+        Args:
+            uri: URI of a file.
+            most: Bytes of a file that is read; None is returned for a larger one.
 
         Raises:
             MCPError: No file is served there, or it is too large for one answer.
@@ -113,6 +117,8 @@ class Resources:
             message = f"{self._shown(uri)} is a directory; list it with resources/directory/read"
             raise MCPError(INVALID_PARAMS, message)
         size = entry.size or 0
+        if most < size <= MOST_BYTES:
+            return None
         if size <= MOST_BYTES:
             data = self._fs.cat_file(entry.path, 0, MOST_BYTES + 1)
             size = len(data)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,7 @@ from skillfs.faces.mcp.listed import Listed
 from skillfs.faces.mcp.resources import TEMPLATE, ReadDirectoryParams, Resources
 from skillfs.faces.mcp.skills import EXTENSION, SETTINGS, GetSkillParams, ListSkillsParams, Skills
 from skillfs.faces.mcp.uris import place_of
-from skillfs.faces.mcp.workers import Workers
+from skillfs.faces.mcp.workers import SENT, Afterwards, Workers
 from skillfs.tools import TOOLS, schemas
 from skillfs.tools.registry import Answer, Tool, find_tool
 
@@ -54,9 +56,13 @@ QUICK_BYTES = 1024 * 1024
 MOST_CHARACTERS = 64 * 1024 * 1024
 """Characters of one answer. All have limits of their own below it; this holds whatever they are."""
 
+_MOST_LARGE = 4
+"""Resources over `QUICK_BYTES` that are answered at once: each is held several times over."""
+
 _TTL_TOOLS = 3_600_000
 
 _MOST_KNOWN = 10_000
+_KNOWN_SECONDS = 2.0
 
 _ON_THE_LOOP = {"skill_get_content": "id", "read_file": "path"}
 """Tools that only read one file, by the argument that names it."""
@@ -71,6 +77,14 @@ Context = ServerRequestContext[Any, Any]
 
 class SkillServer(Server[Any]):
     """The low-level server of the SDK, which declares what ours can do, whatever serves it."""
+
+    announcer: Announcer | None = None
+    """What tells clients of changes, while it is served."""
+
+    async def end_streams(self) -> None:
+        """Tell nobody any more: who listens is told that this is the end."""
+        if self.announcer is not None:
+            await self.announcer.close()
 
     def create_initialization_options(
         self,
@@ -96,7 +110,7 @@ class _Tools:
         # This also checks what is fixed, once for all calls.
         self.listed: dict[str, Any] = {"resultType": "complete", "tools": schemas("mcp", fixed)}
         self._small: set[object] = set()
-        self._small_at = -1
+        self._small_at = 0.0
 
     async def call(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
         arguments = params.arguments or {}
@@ -123,10 +137,10 @@ class _Tools:
         ):
             return False
         try:
-            # What was small is so until something is known to have changed.
-            if (revision := self._fs.revision) != self._small_at or len(self._small) >= _MOST_KNOWN:
+            # What was small a moment ago still is, or is read on the loop once.
+            if (now := time.monotonic()) - self._small_at > _KNOWN_SECONDS or len(self._small) >= _MOST_KNOWN:
                 self._small.clear()
-                self._small_at = revision
+                self._small_at = now
             if isinstance(ref, str | int) and ref in self._small:
                 return True
             entry = self._fs.entry(ref)
@@ -180,11 +194,12 @@ def make_server(fs: SkillFileSystem, *, fixed: Mapping[str, Any] | None = None) 
     """
     workers = Workers()
     listed = Listed(fs)
+    large = asyncio.Semaphore(_MOST_LARGE)
     tools, skills, resources = _Tools(fs, fixed, workers), Skills(fs, listed), Resources(fs, listed)
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[Announcer]:
-        announcer = Announcer(fs, workers)
+        announcer = server.announcer = Announcer(fs, workers)
         try:
             yield announcer
         finally:
@@ -208,7 +223,19 @@ def make_server(fs: SkillFileSystem, *, fixed: Mapping[str, Any] | None = None) 
         return {"resultType": "complete", "resourceTemplates": [TEMPLATE]}
 
     async def read_resource(context: Context, params: ReadResourceRequestParams) -> Any:
-        return await workers.run(resources.read, params.uri)
+        found = await workers.run(resources.read, params.uri, QUICK_BYTES)
+        if found is None:
+            # Until it is sent, as far as that is known: a client may read slowly, or not at all.
+            await large.acquire()
+            try:
+                found = await workers.run(resources.read, params.uri)
+            finally:
+                sent: Afterwards | None = getattr(context.request, "scope", {}).get(SENT)
+                if sent is None:
+                    large.release()
+                else:
+                    sent.add(large.release)
+        return found
 
     async def read_directory(context: Context, params: ReadDirectoryParams) -> Any:
         _announcer(context).listed(context)

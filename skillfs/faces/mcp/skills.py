@@ -59,6 +59,8 @@ _ATTEMPTS = 3
 _GONE = (NotFoundError, InvalidArgumentError, IsFileError, IsFolderError)
 
 _MOST_REPORTED = 10_000
+_MOST_KEPT = 10_000
+_MOST_KEPT_CHARACTERS = 4_096
 
 _log = logging.getLogger("skillfs")
 
@@ -89,6 +91,8 @@ class Skills:
         self._fs = fs
         self._listed = listed
         self._reported: dict[str, str] = {}
+        self._fit: dict[str, tuple[str, dict[str, Any]]] = {}
+        """Digests and front matter of `SKILL.md` by the path of the skill, as they were last read."""
         self._lock = threading.Lock()
 
     def page(self, cursor: str | None) -> dict[str, Any]:
@@ -147,6 +151,9 @@ class Skills:
             )
             raise MCPError(INVALID_PARAMS, message)
         try:
+            # Who asks for one wants it as it is now.
+            with self._lock:
+                self._fit.pop(path.rpartition("/")[0], None)
             skill = self._entry(path.rpartition("/")[0])
         except Unfit as unfit:
             message = f"{self._shown(uri)} is served as a file, and not as a skill: {unfit.reason}"
@@ -197,12 +204,14 @@ class Skills:
         """The entry; None where `SKILL.md` is another than it was a moment before."""
         # Counted before anything is read: a skill over the limits must not be hashed to be refused.
         _check_limits([info["size"] or 0 for info in self._fs.find(path, detail=True).values()])
-        data = self._fs.cat_file(f"{path}/SKILL.md", 0, MOST_BYTES + 1)
-        front_matter = front_matter_of(data, path.rpartition("/")[2])
+        # Read before the others are hashed, which a skill without proper front matter need not be; and not
+        # again while it is the same.
+        digest, front_matter = self._fit.get(path) or self._front_matter(path)
         files = self._fs.manifest(uri_of(path))
         _check_limits([file.size for file in files])
-        digest = f"sha256:{sha256(data).hexdigest()}"
         if not any(file.path == "SKILL.md" and file.digest == digest for file in files):
+            with self._lock:
+                self._fit.pop(path, None)
             return None
         if any(find_unfit(file.path) for file in files):
             raise Unfit("a file of it has a name that no URI can spell")
@@ -210,6 +219,18 @@ class Skills:
             {"uri": uri_of(f"{path}/{file.path}"), "digest": file.digest, "size": file.size} for file in files
         ]
         return {"uri": _skill_md(path), "frontmatter": front_matter, "resources": resources}
+
+    def _front_matter(self, path: str) -> tuple[str, dict[str, Any]]:
+        """The digest and the front matter of a `SKILL.md`."""
+        data = self._fs.cat_file(f"{path}/SKILL.md", 0, MOST_BYTES + 1)
+        front_matter = front_matter_of(data, path.rpartition("/")[2])
+        found = f"sha256:{sha256(data).hexdigest()}", front_matter
+        if len(repr(front_matter)) <= _MOST_KEPT_CHARACTERS:
+            with self._lock:
+                if len(self._fit) >= _MOST_KEPT:
+                    self._fit.clear()
+                self._fit[path] = found
+        return found
 
     def _report(self, path: str, reason: str) -> None:
         """Tell the log, once for each reason."""

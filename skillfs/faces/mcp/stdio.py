@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import select
 import sys
 import termios
 import threading
@@ -245,6 +246,9 @@ def _read_lines(source: int, deliver: Callable[[bytes | None], None]) -> None:
     while True:
         try:
             chunk = os.read(source, _CHUNK)
+        except BlockingIOError:  # some clients hand over pipes that do not wait
+            _wait_for(source, select.POLLIN)
+            continue
         except OSError:
             chunk = b""
         if not chunk:
@@ -336,4 +340,14 @@ def _capacity(target: int) -> int:
 def _write_all(target: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
-        left = left[os.write(target, left) :]
+        try:
+            left = left[os.write(target, left) :]
+        except BlockingIOError:
+            _wait_for(target, select.POLLOUT)
+
+
+def _wait_for(handle: int, event: int) -> None:
+    """Wait until a handle can be read or written, or its other end is closed."""
+    poll = select.poll()
+    poll.register(handle, event)
+    poll.poll()

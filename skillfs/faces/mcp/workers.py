@@ -12,9 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["MOST_THREADS", "Workers"]
+__all__ = ["MOST_THREADS", "SENT", "Afterwards", "Workers"]
 
 MOST_THREADS = 32
+
+SENT = "skillfs.sent"
+"""Key of the scope of a request over HTTP: an `Afterwards` that runs when the answer is sent."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,6 +27,27 @@ class _Job(NamedTuple):
     call: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+
+
+class Afterwards:
+    """What is to be done when something is over; at once where it is over already."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], object]] = []
+        self._is_over = False
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Have something done."""
+        if self._is_over:
+            call()
+        else:
+            self._calls.append(call)
+
+    def run(self) -> None:
+        """It is over: do all."""
+        self._is_over = True
+        while self._calls:
+            self._calls.pop()()
 
 
 class Workers:
