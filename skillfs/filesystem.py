@@ -480,6 +480,14 @@ class SkillFileSystem(FsspecFace):
         self._engine.learned.flush()
 
     @property
+    def checking(self) -> bool:
+        """Whether a check of the store is under way in another thread.
+
+        Until it is over, a reading of what is new or changed waits; what is known is read at once.
+        """
+        return self._engine.is_checking
+
+    @property
     def revision(self) -> int:
         """A number that grows with every change of the store, as far as it has been noticed."""
         return self._engine.query(self._engine.journal.revision)

@@ -281,6 +281,11 @@ class MountedStores(FsspecFace):
             raise failed
 
     @property
+    def checking(self) -> bool:
+        """See `SkillFileSystem.checking`; of any of the stores."""
+        return any(mount.engine.is_checking for mount in self._table.mounts)
+
+    @property
     def revision(self) -> int:
         """See `SkillFileSystem.revision`."""
         return self._changes.revision

@@ -193,7 +193,14 @@ BURSTS: dict[str, Callable[[Path], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "queue"), [*((kind, None) for kind in BURSTS), ("tar", SHORT)])
+@pytest.mark.parametrize(
+    ("kind", "queue"),
+    [
+        ("script", None),
+        ("tar", SHORT),
+        *(pytest.param(kind, None, marks=pytest.mark.soak) for kind in ("cp", "tar")),
+    ],
+)
 def test_a_tree_of_five_thousand_files(
     root: Path, tmp_path: Path, source: Path, kind: str, queue: int | None
 ) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skillfs.errors import InvalidArgumentError, StoreUnavailableError
+from skillfs.faces import output
 from skillfs.faces.stores import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skillfs.faces.target import Target
+    from skillfs.filesystem import SkillFileSystem
 
 __all__ = ["mcp_command"]
 
@@ -42,9 +44,18 @@ _LONGEST_TOKEN = 4 * 1024
     metavar="FILE",
     help=f"File with the bearer token that clients send; {TOKEN_VARIABLE} by default.",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Keep large stores in step by themselves, so that no call has to compare them first.",
+)
 @click.pass_obj
 def mcp_command(
-    target: Target, address: str | None, allowed_hosts: tuple[str, ...], token_file: str | None
+    target: Target,
+    address: str | None,
+    allowed_hosts: tuple[str, ...],
+    token_file: str | None,
+    watch: bool,
 ) -> None:
     """Offer the skills to agents by the Model Context Protocol.
 
@@ -69,15 +80,28 @@ def mcp_command(
         from skillfs.faces.mcp.stdio import claimed, serve_stdio
 
         # Claimed before the store is opened: nothing that does may print to the client.
-        with claimed() as wire, target.open() as fs, others_logged():
+        with claimed() as wire, target.open(watch=watch) as fs, others_logged():
+            _warn_of_nothing(fs)
             serve_stdio(make_server(fs, fixed=fixed), wire)
     else:
-        from skillfs.faces.mcp.http import serve_http, settings_of
+        from skillfs.faces.mcp.http import ANY_ADDRESS, serve_http, settings_of
 
         # Checked before the store is opened, which may take long.
         settings = settings_of(address, allowed_hosts, _token(token_file))
-        with target.open() as fs, others_logged():
+        if settings.host in ANY_ADDRESS and not allowed_hosts:
+            output.complain(
+                "warning",
+                "only clients on this machine are served: name what others call it with --allow-host",
+            )
+        with target.open(watch=watch) as fs, others_logged():
+            _warn_of_nothing(fs)
             serve_http(make_server(fs, fixed=fixed), settings)
+
+
+def _warn_of_nothing(fs: SkillFileSystem) -> None:
+    """Say that a store holds nothing: a wrong folder would look like a server that is well."""
+    if not fs.status()["skills"]:
+        output.complain("warning", "there are no skills here: a skill is a folder that holds a SKILL.md")
 
 
 def _token(token_file: str | None) -> str | None:

@@ -86,11 +86,12 @@ class Target:
         return {"store": {name: {"store": store, "index": self.index} for name, store in stores.items()}}
 
     @contextmanager
-    def open(self, *, log: bool = True) -> Iterator[SkillFileSystem]:
+    def open(self, *, log: bool = True, watch: bool = False) -> Iterator[SkillFileSystem]:
         """Open the stores, showing progress when that takes long.
 
         Args:
             log: Whether what is logged is told on standard error.
+            watch: Whether the index is kept in step by itself.
         """
         from skillfs.filesystem import SkillFileSystem
         from skillfs.index.database import IndexWarning
@@ -103,6 +104,7 @@ class Target:
                     base_paths=list(self.base) if self.base else None,
                     follow=self.follow,
                     ignore=self.ignore,
+                    watch=watch,
                     on_progress=progress.callback,
                     skip_instance_cache=True,
                 )

@@ -263,6 +263,14 @@ class Engine:
                 self._remember_check("", started, duration)
         self.announce()
 
+    @property
+    def is_checking(self) -> bool:
+        """Whether another thread is taking something in, for which who needs a fresh look would wait."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return False
+        return True
+
     def _remember_check(self, path: str, started: float, duration: float) -> None:
         if not path or len(self._checked) >= MOST_CHECKED:
             self._checked.clear()

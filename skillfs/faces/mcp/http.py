@@ -27,7 +27,7 @@ from skillfs.faces.mcp.workers import SENT, Afterwards
 if TYPE_CHECKING:
     from skillfs.faces.mcp.server import SkillServer
 
-__all__ = ["PATH", "Gate", "Settings", "serve_http", "settings_of"]
+__all__ = ["ANY_ADDRESS", "PATH", "Gate", "Settings", "serve_http", "settings_of"]
 
 PATH = "/mcp"
 HEALTH = "/health"
@@ -48,6 +48,7 @@ SESSION_SECONDS = 1_800.0
 BODY_SECONDS = 30.0
 """Seconds that a client has for the body of a request."""
 
+ANY_ADDRESS = ("0.0.0.0", "::")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/@\[\]]+)(?::([0-9]{1,5}))?")
@@ -127,7 +128,7 @@ def serve_http(server: SkillServer, settings: Settings) -> None:
     port = bound.getsockname()[1]
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     names = [*_LOOPBACK, shown.lower()] if _is_loopback(settings.host) else [shown.lower()]
-    if settings.host in ("0.0.0.0", "::"):
+    if settings.host in ANY_ADDRESS:
         names += _LOOPBACK
     allowed = [*((name, str(port)) for name in names), *settings.allowed]
     inner = server.streamable_http_app(

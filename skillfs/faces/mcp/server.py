@@ -134,6 +134,7 @@ class _Tools:
             or not self._workers.is_idle
             or ref is None
             or (isinstance(ref, str) and ":" in ref)
+            or self._fs.checking
         ):
             return False
         try:
