@@ -24,7 +24,8 @@ from tests.conftest import skill_md, write
 def test_the_loop_goes_on_while_a_check_holds_up_a_call(root: Path, open_fs: Callable[..., Any]) -> None:
     write(root, {"a/SKILL.md": skill_md("a")})
     fs = open_fs()
-    tools = _Tools(fs, None, Workers())
+    workers = Workers()
+    tools = _Tools(fs, None, workers)
     held, goes_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -49,6 +50,7 @@ def test_the_loop_goes_on_while_a_check_holds_up_a_call(root: Path, open_fs: Cal
     assert asyncio.run(call())
     holder.join(20)
     assert not fs.checking
+    workers.close()
 
 
 def command_line(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
