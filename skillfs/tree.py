@@ -124,7 +124,7 @@ class _Listing(NamedTuple):
 
 
 class KeptListings:
-    """The large listings that were asked for last, so that a page costs its own length.
+    """The large listings of whole stores that were asked for last, so that a page costs its own length.
 
     Each is good while the indexes that it was made from bear the same stamps, which every writer changes.
     """
@@ -176,11 +176,13 @@ def list_tree(
     exclude = compile_globs(request.exclude, argument="exclude")
     row = branches[0].row if top is None else top
     after = _decode_cursor(request.cursor, row)
-    key = _key(branches, request, top)
-    listing = kept.get(key)
-    if listing is None:
+    if top is None and row.path:
         listing = _listing(branches, request, top, include, exclude)
-        if key == _key(branches, request, top):
+    else:  # of a whole store, or of several
+        key = _key(branches, request, top)
+        found = kept.get(key)
+        listing = found or _listing(branches, request, top, include, exclude)
+        if found is None and key == _key(branches, request, top):
             kept.keep(key, listing)
     if top is None:
         (branch,) = branches
