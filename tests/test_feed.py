@@ -753,6 +753,8 @@ def test_an_index_that_cannot_be_read_for_a_moment(store: Path, tmp_path: Path) 
             except StoreUnavailableError as error:
                 found.append(error.code)
 
+        fs.sync()
+        time.sleep(0.3)  # what is young is looked at once more: what that closes could be opened here
         with no_files_left():
             asking = threading.Thread(target=ask)  # which has no connection so far
             asking.start()

@@ -187,7 +187,8 @@ SKILL_TOOLS = (
             Parameter(
                 "showDetails",
                 "boolean",
-                "Whether sizes, characters, times and MD5 hashes are told; that reads the files.",
+                "Whether sizes, characters and times are told (and MD5 hashes, in the structured result); that "
+                "reads the files.",
                 default=False,
             ),
             Parameter(

@@ -407,6 +407,7 @@ def run(folder: Path, seeds: Iterable[int]) -> None:
                 break
         print(f"seed {seed}, steps {steps}, {Setting.of(seed)}:", *log, sep="\n  ")
         raise error
+    wait_until_closed()
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
