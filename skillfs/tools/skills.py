@@ -187,7 +187,7 @@ SKILL_TOOLS = (
             Parameter(
                 "showDetails",
                 "boolean",
-                "Whether sizes, characters and times are told (and MD5 hashes, in the structured result); that "
+                "Whether sizes, characters and times are told, and MD5 hashes in the structured result; that "
                 "reads the files.",
                 default=False,
             ),
