@@ -349,7 +349,7 @@ class SkillFileSystem(FsspecFace):
         found = self._engine.query(lambda: all_skills(self._engine.catalog, access))
         if not fold:
             return found
-        view = View(Mount("", self._engine, self._lookup, self._reader, self.max_age), access)
+        view = self._view(access)
         return folded((view, skill) for skill in found)
 
     def skill(self, ref_or_name: object, *, base_paths: Sequence[object] | None = None) -> Skill:
@@ -394,10 +394,7 @@ class SkillFileSystem(FsspecFace):
             UnreadableError: A file may not be read.
             ChangedError: Files of it come and go, or change, faster than they can be read.
         """
-        view = View(
-            Mount("", self._engine, self._lookup, self._reader, self.max_age), self._lookup.access(base_paths)
-        )
-        return manifest_of(view, self._lookup.ask(ref))
+        return manifest_of(self._view(self._lookup.access(base_paths)), self._lookup.ask(ref))
 
     def to_prompt(self, *, base_paths: Sequence[object] | None = None) -> str:
         """The `<available_skills>` block that tells a model which skills there are.
@@ -464,9 +461,7 @@ class SkillFileSystem(FsspecFace):
         """
         from skillfs.searching import search
 
-        access = self._lookup.access(base_paths)
-        view = View(Mount("", self._engine, self._lookup, self._reader, self.max_age), access)
-        return search([view], query, limit, seconds)
+        return search([self._view(self._lookup.access(base_paths))], query, limit, seconds)
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -606,6 +601,10 @@ class SkillFileSystem(FsspecFace):
         return status_of(self._engine, self._lookup.access())
 
     # -- inner ---------------------------------------------------------------------------------------------
+
+    def _view(self, access: Access) -> View:
+        """The store as the one mount of a table, as a call may see it."""
+        return View(Mount("", self._engine, self._lookup, self._reader, self.max_age), access)
 
     def _folder(self, ref: object, access: Access) -> Row:
         if ref is None:
