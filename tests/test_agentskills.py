@@ -41,13 +41,10 @@ if not THERE:
         subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
         own = tmp_path / "venv" / "bin" / "python"
         needed = ["agentskills-testing>=0.7", "pytest", "pytest-timeout", "pytest-xdist"]
-        made = subprocess.run(
-            [own, "-m", "pip", "install", "-q", "-e", f"{root}[agentskills]", *needed],
-            capture_output=True,
-            text=True,
-        )
-        if made.returncode:
+        install = [own, "-m", "pip", "install", "-q"]
+        if subprocess.run([*install, *needed], capture_output=True).returncode:
             pytest.skip("the packages for a newer Python cannot be had here")
+        subprocess.run([*install, "-e", f"{root}[agentskills]"], check=True, capture_output=True)
         done = subprocess.run(
             [own, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/test_agentskills.py"],
             cwd=root,
