@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -410,7 +411,9 @@ def test_details(fs: SkillFileSystem) -> None:
 def test_details_read_the_files_of_the_page_alone(
     fs: SkillFileSystem, open_fs: Callable[..., SkillFileSystem]
 ) -> None:
-    fs = open_fs(max_age=600)  # a check of files that are new forgets what was just learned of them
+    # What is learned of a file that is too young to be vouched for is forgotten when that is over.
+    time.sleep(0.1)
+    fs = open_fs(max_age=600)
     show(fs, directoryPath="a", includeGlob="abc.txt", showDetails=True)
     show(fs, recursive=True, includeGlob="*.txt", showDetails=True, maxResults=2)
     read_paths = [path for path in fs.find("a") if fs.entry(fs.info(path)["uuid"]).md5 is not None]
