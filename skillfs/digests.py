@@ -14,7 +14,7 @@ from skillfs.lookup import Asked
 from skillfs.mounts import Mount, View
 from skillfs.stores.base import Handle
 
-__all__ = ["Hasher", "SkillFile", "files_below", "manifest_of"]
+__all__ = ["Hasher", "SkillFile", "digest_of_file", "files_below", "manifest_of"]
 
 ATTEMPTS = 3
 """How often a manifest starts over when a file that it is to hold goes away."""
@@ -114,32 +114,65 @@ class Hasher:
         """
 
         def read(row: Row, handle: Handle) -> tuple[int, bytes]:
-            hasher = sha256()
-            size = 0
-
-            def blocks() -> Iterable[bytes]:
-                nonlocal size
-                for block in handle.blocks():
-                    hasher.update(block)
-                    size += len(block)
-                    yield block
-
-            content, digest = xxh3_of_blocks(blocks()), hasher.digest()
-            # A row whose signature vouches for nothing yet is of these bytes where its hash says so.
-            settled = row.signature == handle.state.signature or content == row.content
-            if settled and row.content in (None, content):
-                kept = (row.key, digest, row.key, row.signature, row.content)
-                self._computed.setdefault(view.mount, []).append(kept)
-            return size, digest
+            return self.read(view.mount, row, handle)
 
         mount = view.mount
         asked = mount.lookup.ask(uuid_text(file.entry.uuid or b""))
         return mount.reader.with_handle(asked, view.access, read)
 
+    def read(self, mount: Mount, row: Row, handle: Handle) -> tuple[int, bytes]:
+        """Size in bytes and SHA-256 of an open file."""
+        hasher = sha256()
+        size = 0
+
+        def blocks() -> Iterable[bytes]:
+            nonlocal size
+            for block in handle.blocks():
+                hasher.update(block)
+                size += len(block)
+                yield block
+
+        content, digest = xxh3_of_blocks(blocks()), hasher.digest()
+        # A row whose signature vouches for nothing yet is of these bytes where its hash says so.
+        settled = row.signature == handle.state.signature or content == row.content
+        if settled and row.content in (None, content):
+            kept = (row.key, digest, row.key, row.signature, row.content)
+            self._computed.setdefault(mount, []).append(kept)
+        return size, digest
+
     def keep(self) -> None:
         """Commit what was computed, unless another writer is busy."""
         for mount, rows in self._computed.items():
             mount.engine.database.try_write([(_KEEP, rows)])
+
+
+def digest_of_file(view: View, asked: Asked) -> bytes:
+    """The SHA-256 of a file as it is now, 32 bytes; where it is known for its signature it is not read.
+
+    Args:
+        view: Where it lies, and what may be seen there.
+        asked: A reference to it.
+
+    Raises:
+        NotFoundError: Nothing visible answers to the reference.
+        IsFolderError: It names a folder.
+        UnreadableError: It may not be read.
+        ChangedError: It changes faster than it can be read.
+    """
+    hasher = Hasher()
+    catalog, query = view.mount.engine.catalog, view.mount.engine.query
+
+    def read(row: Row, handle: Handle) -> bytes:
+        if row.signature == handle.state.signature:
+            known = query(lambda: catalog.sha256(row.key))
+            if known is not None:
+                return known
+        return hasher.read(view.mount, row, handle)[1]
+
+    try:
+        return view.mount.reader.with_handle(asked, view.access, read)
+    finally:
+        hasher.keep()
 
 
 def manifest_of(view: View, asked: Asked) -> tuple[FileDigest, ...]:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from skillfs.access import Access
 from skillfs.core.drawing import Tree
-from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
+from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.search import SearchResults
 from skillfs.core.wire import Content, Lines
-from skillfs.digests import manifest_of
 from skillfs.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -26,6 +25,7 @@ from skillfs.feed import ChangeFeed, Followed
 from skillfs.folding import folded
 from skillfs.following import access_from_now, steps_of
 from skillfs.fsspec_face import FsspecFace
+from skillfs.history.face import HistoryFace
 from skillfs.index.rows import Row
 from skillfs.listing import (
     all_problems,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["SkillFileSystem"]
 
 
-class SkillFileSystem(FsspecFace):
+class SkillFileSystem(HistoryFace, FsspecFace):
     """A filesystem over the skill folders of a store, or of several; read-only unless told otherwise.
 
     A `ref` may be an integer id, a UUID, a content hash (`sha256:…`, `md5:…`, `xxh3:…`),
@@ -86,6 +86,11 @@ class SkillFileSystem(FsspecFace):
         watch: Whether the index is kept in step by itself for as long as this filesystem is there: a local
             store is watched, so that listings are a quarter of a second old at most, and a remote one listed
             every `max_age` seconds. See `watch` and `status`.
+        at: Label or digest of a snapshot, to have what the store held then in place of what it holds now.
+        objects: Folder, or URL of any filesystem that fsspec knows, in which snapshots are kept; by default
+            a folder beside the index. With `at` it suffices, and no store need be named.
+        objects_options: Options for the filesystem of that URL, as fsspec takes them.
+        lock: Path of a `skills.lock`: every reading of what it does not name exactly is refused.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
 
@@ -118,6 +123,10 @@ class SkillFileSystem(FsspecFace):
         max_age: float | None = None,
         watch: bool = False,
         writable: bool = False,
+        at: str | None = None,
+        objects: str | os.PathLike[str] | None = None,
+        objects_options: Mapping[str, object] | None = None,
+        lock: str | os.PathLike[str] | None = None,
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
     ) -> None:
@@ -131,6 +140,7 @@ class SkillFileSystem(FsspecFace):
         if not isinstance(writable, bool):
             raise InvalidArgumentError(f"writable is {quoted(writable)}; pass True or False")
         self._writable = writable
+        self._objects, self._objects_options = objects, objects_options
         if not isinstance(watch, bool):
             raise InvalidArgumentError(f"watch is {quoted(watch)}; pass True or False")
         if isinstance(store, Mapping):
@@ -377,25 +387,6 @@ class SkillFileSystem(FsspecFace):
             raise not_found(asked.shown)
         return found
 
-    def manifest(self, ref: object, *, base_paths: Sequence[object] | None = None) -> tuple[FileDigest, ...]:
-        """The files of a skill with sizes and SHA-256 digests, sorted by path.
-
-        Those of skills nested in it are among them, and links to files; links to folders are not. A digest
-        is computed once for each version of a file and kept.
-
-        Args:
-            ref: The skill: its folder, or its name as `name:…`.
-            base_paths: As in `get_content`.
-
-        Raises:
-            InvalidArgumentError: The reference is malformed, or names a folder that is no skill.
-            NotFoundError: Nothing visible answers to it.
-            IsFileError: It names a file.
-            UnreadableError: A file may not be read.
-            ChangedError: Files of it come and go, or change, faster than they can be read.
-        """
-        return manifest_of(self._view(self._lookup.access(base_paths)), self._lookup.ask(ref))
-
     def to_prompt(self, *, base_paths: Sequence[object] | None = None) -> str:
         """The `<available_skills>` block that tells a model which skills there are.
 
@@ -601,6 +592,12 @@ class SkillFileSystem(FsspecFace):
         return status_of(self._engine, self._lookup.access())
 
     # -- inner ---------------------------------------------------------------------------------------------
+
+    def _seen_by(self, base_paths: Sequence[object] | None) -> list[View]:
+        return [self._view(self._lookup.access(base_paths))]
+
+    def _asked_of(self, ref: object, base_paths: Sequence[object] | None) -> tuple[View, Asked]:
+        return self._view(self._lookup.access(base_paths)), self._lookup.ask(ref)
 
     def _view(self, access: Access) -> View:
         """The store as the one mount of a table, as a call may see it."""

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 from skillfs.access import Access
 from skillfs.core.digest import uuid_text
 from skillfs.core.drawing import Tree
-from skillfs.core.model import Changes, Entry, FileDigest, Problem, Skill
+from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import HashRef, PathRef
 from skillfs.core.search import SearchResults
 from skillfs.core.wire import Content, Lines
-from skillfs.digests import manifest_of
 from skillfs.errors import (
     InvalidArgumentError,
     IsFolderError,
@@ -228,15 +227,6 @@ class MountedStores(FsspecFace):
             raise not_found(asked.shown)
         return skill
 
-    def manifest(self, ref: object, *, base_paths: Sequence[object] | None = None) -> tuple[FileDigest, ...]:
-        """See `SkillFileSystem.manifest`."""
-        table = self._table.within(base_paths)
-        mount, asked, _ = _find(table, ref)
-        if mount is None:
-            raise InvalidArgumentError("the root holds the mounts and is no skill; pass the folder of one")
-        with naming(mount.name):
-            return manifest_of(table.view(mount), asked)
-
     def problems(self, *, base_paths: Sequence[object] | None = None) -> list[Problem]:
         """See `SkillFileSystem.problems`."""
         first: dict[str, str] = {}
@@ -349,6 +339,16 @@ class MountedStores(FsspecFace):
         return {"revision": self.revision, **totals, "mounts": mounts}
 
     # -- ways to the stores --------------------------------------------------------------------------------
+
+    def _seen_by(self, base_paths: Sequence[object] | None) -> list[View]:
+        return self._table.within(base_paths).views()
+
+    def _asked_of(self, ref: object, base_paths: Sequence[object] | None) -> tuple[View, Asked]:
+        table = self._table.within(base_paths)
+        mount, asked, _ = _find(table, ref)
+        if mount is None:
+            raise InvalidArgumentError("the root holds the mounts and is no skill; pass the folder of one")
+        return table.view(mount), asked
 
     def _located(self, path: object) -> tuple[Mount, Asked]:
         """The mount that a path leads into, and the path below it.

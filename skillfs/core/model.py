@@ -11,7 +11,21 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Change", "ChangeKind", "Changes", "Entry", "Kind", "Place", "Problem", "Severity", "Skill"]
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "Changes",
+    "Difference",
+    "Differences",
+    "Entry",
+    "FileDigest",
+    "Kind",
+    "Place",
+    "Problem",
+    "Severity",
+    "Skill",
+    "Snapshot",
+]
 
 Severity = Literal["error", "warning", "info"]
 ChangeKind = Literal["added", "modified", "moved", "removed"]
@@ -191,3 +205,71 @@ class Changes:
     revision: int
     reset: bool
     items: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a store held at a moment.
+
+    Attributes:
+        digest: `sha256:…` of the manifest: the same for the same content, wherever it lies and whenever it
+            was taken.
+        record: `sha256:…` of the record, which tells when, of which store and after which snapshots.
+        created: Aware, in UTC.
+        labels: Names that were given to it, sorted.
+        parents: Records of the snapshots that came before it.
+        store_id: UUID of the store.
+        skills: How many skills it holds.
+        files: How many files.
+        size: Bytes of all files.
+    """
+
+    digest: str
+    record: str
+    created: datetime
+    labels: tuple[str, ...]
+    parents: tuple[str, ...]
+    store_id: str
+    skills: int
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Change):
+    """One difference between two states of a store, told by content.
+
+    `hash` and `old_hash` are SHA-256: of a file `sha256:…` of its bytes, of a skill its digest; of links and
+    folders None. A file is `modified` also where only `executable` differs, a link where it leads elsewhere.
+
+    Attributes:
+        entry: What it is about; a link counts as a file.
+        size: Bytes now; None for what is no file.
+        old_size: Bytes before.
+        executable: Whether the owner may execute the file now; None for what is no file.
+        old_executable: Likewise before.
+        link: Store path that the link leads to now; None for what is no link.
+        old_link: Likewise before.
+    """
+
+    entry: Kind = Kind.FILE
+    size: int | None = None
+    old_size: int | None = None
+    executable: bool | None = None
+    old_executable: bool | None = None
+    link: str | None = None
+    old_link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Differences(Changes):
+    """What leads from one state of a store to another.
+
+    `items` are files, links and folders with nothing in them, by path: applied to the one state they give the
+    other. `revision` is that of the store where the second state is the present one, else 0.
+
+    Attributes:
+        skills: The skills that came, went, moved, or hold something else, by path.
+    """
+
+    skills: tuple[Difference, ...] = ()

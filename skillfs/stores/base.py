@@ -203,6 +203,9 @@ class Store(Protocol):
     def inode(self, signature: bytes) -> bytes:
         """The part of a signature that names the thing itself."""
 
+    def executable(self, signature: bytes) -> bool | None:
+        """Whether the owner may execute a file of this signature; None where the store does not know."""
+
     def resolve(self, place: Place) -> Place | str:
         """Where a link leads: a place that is no link, or the problem code that says why it leads nowhere."""
 

@@ -42,7 +42,9 @@ if os.name != "posix":
 
 BLOCK = 1 << 20
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
-_pack = struct.Struct("<QQqqq").pack
+_pack_numbers = struct.Struct("<QQ?qqq").pack
+_EXECUTABLE_AT = 16
+"""Where a signature tells whether the owner may execute the file; where that changes, a time does too."""
 
 # Where every file is an interface of the kernel: sizes are zero, reads have effects.
 _PSEUDO = frozenset(
@@ -143,14 +145,14 @@ class LocalStore(LocalWriting):
     def differing(self, root: int, known: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         """See `Store.differing`."""
         fd = self._fds[root]
-        stat_, pack = os.stat, _pack
+        stat_, signature_of = os.stat, _signature
         for path, signature in known:
             try:
                 st = stat_(path or ".", dir_fd=fd, follow_symlinks=False)
             except OSError:
                 yield path
                 continue
-            if pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) != signature:
+            if signature_of(st) != signature:
                 yield path
 
     def state(self, place: Place) -> FileState | None:
@@ -163,7 +165,7 @@ class LocalStore(LocalWriting):
         st = self._stat(place)
         if st is None:
             return False
-        return _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns) == signature
+        return _signature(st) == signature
 
     def _stat(self, place: Place) -> os.stat_result | None:
         try:
@@ -188,6 +190,10 @@ class LocalStore(LocalWriting):
     def inode(self, signature: bytes) -> bytes:
         """See `Store.inode`: device and inode."""
         return signature[:16]
+
+    def executable(self, signature: bytes) -> bool | None:
+        """See `Store.executable`."""
+        return bool(signature[_EXECUTABLE_AT]) if len(signature) > _EXECUTABLE_AT else None
 
     def resolve(self, place: Place) -> Place | str:
         """See `Store.resolve`."""
@@ -425,9 +431,13 @@ def _device_and_inode(st: os.stat_result) -> tuple[int, int]:
     return st.st_dev, st.st_ino
 
 
+def _signature(st: os.stat_result) -> bytes:
+    executable = st.st_mode & stat.S_IXUSR != 0
+    return _pack_numbers(st.st_dev, st.st_ino, executable, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
+
+
 def _state(st: os.stat_result) -> FileState:
-    signature = _pack(st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
-    return FileState(signature, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
+    return FileState(_signature(st), st.st_size, st.st_mtime_ns, st.st_ctime_ns)
 
 
 def _settle(state: FileState, now: int) -> FileState:

@@ -144,6 +144,10 @@ class RemoteStore:
         """See `Store.inode`: there is none."""
         return b""
 
+    def executable(self, signature: bytes) -> bool | None:
+        """See `Store.executable`: no listing tells."""
+        return None
+
     def resolve(self, place: Place) -> Place | str:
         """See `Store.resolve`: there are no links."""
         return place if self.exists(place) else "link-dangling"

@@ -38,13 +38,13 @@ def make_engine(
 
 def with_coarse_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store see stamps as a kernel gives them that counts in ticks of ten milliseconds."""
-    pack = local._pack
+    pack = local._pack_numbers
     tick = 10_000_000
     monkeypatch.setattr(
         local,
-        "_pack",
-        lambda device, inode, size, modified, changed: pack(
-            device, inode, size, modified // tick * tick, changed // tick * tick
+        "_pack_numbers",
+        lambda device, inode, executable, size, modified, changed: pack(
+            device, inode, executable, size, modified // tick * tick, changed // tick * tick
         ),
     )
 

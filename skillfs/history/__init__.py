@@ -1,0 +1,1 @@
+"""What one can do with contents: digests, snapshots, differences, locks and versions."""

@@ -1,0 +1,1 @@
+"""What is kept by its content: objects, and the snapshots that are made of them."""
