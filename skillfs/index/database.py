@@ -429,7 +429,10 @@ class Database:
             if self.path is None:
                 raise sqlite3.DatabaseError("malformed index in memory")
             self.close()
-            self._set_aside(identity=schema == "main", facts=schema == "facts")
+            if schema == "facts" and stamp[0] == APPLICATION_ID:
+                self._remove_facts()  # of another version of skillfs, and nothing in them is lost
+            else:
+                self._set_aside(identity=schema == "main", facts=schema == "facts")
             self._touch()
             self._create(self.connection())
             return
@@ -447,6 +450,12 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+    def _remove_facts(self) -> None:
+        assert self.path is not None
+        for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path.with_name(name))
 
     def _set_aside(self, *, identity: bool, facts: bool) -> None:
         if self.path is None or self.identity_path is None:

@@ -202,10 +202,10 @@ def test_facts_of_another_version_are_built_again(
     with sqlite3.connect(index) as connection:
         connection.execute(f"PRAGMA user_version={version}")
     connection.close()
-    with pytest.warns(IndexWarning):
-        engine = make_engine(root, index)
+    engine = make_engine(root, index)  # a new version of skillfs is nothing to be warned of
     engine.sync()
     assert uuids(engine) == before
+    assert not list(index.parent.glob("*.damaged-*"))
 
 
 # -- where it cannot be written ----------------------------------------------------------------------------
