@@ -29,10 +29,10 @@ from tests.sync.model import visible
 from tests.sync.naive import scan
 from tests.sync.operations import Operations
 
-SEQUENCES = 1_200
+SEQUENCES = 600
 """In the normal suite."""
 
-CHUNKS = 40
+CHUNKS = 20
 STEPS = 12
 MOST_SHRINKING = 60.0
 """Seconds for which steps are left out one by one."""
