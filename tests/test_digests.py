@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from skillfs import (
     UnreadableError,
 )
 from skillfs.reading import Reader
+from tests.collisions import MD5_PAIR, XXH3_PAIR
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
 
@@ -152,3 +154,32 @@ def test_a_file_that_goes_away_meanwhile_is_left_out(
     with pytest.raises(ChangedError) as caught:
         open_fs(max_age=0).manifest("pdf")
     assert caught.value.message.startswith('files of "pdf" go away faster')
+
+
+@pytest.mark.parametrize("pair", [XXH3_PAIR, MD5_PAIR], ids=["XXH3", "MD5"])
+@pytest.mark.parametrize("way", ["replaced", "in place"])
+def test_a_crafted_file_of_equal_hash_is_another(
+    root: Path, open_fs: Callable[..., SkillFileSystem], pair: tuple[bytes, bytes], way: str
+) -> None:
+    """No hash that can be collided vouches for what was learned of other bytes."""
+    one, other = pair
+    file = write(root, {"pdf/SKILL.md": skill_md("pdf"), "pdf/blob": one}) / "pdf/blob"
+    times = (time.time_ns() - 10**9,) * 2
+    os.utime(file, ns=times)
+    time.sleep(0.1)
+    fs = open_fs(max_age=0)
+    before = fs.skill_tree("pdf", details=True).to_dict()["children"][1]["hash"]
+    assert fs.digest("pdf/blob") == f"sha256:{hashlib.sha256(one).hexdigest()}"
+    if way == "replaced":
+        (root / "new").write_bytes(other)
+        os.replace(root / "new", file)
+    else:
+        file.write_bytes(other)
+    os.utime(file, ns=times)
+    time.sleep(0.1)
+    fs.sync()
+    assert fs.digest("pdf/blob") == f"sha256:{hashlib.sha256(other).hexdigest()}"
+    assert {f.path: f.digest for f in fs.manifest("pdf")}["blob"] == fs.digest("pdf/blob")
+    found = fs.skill_tree("pdf", details=True).to_dict()["children"][1]["hash"]
+    assert found == hashlib.md5(other, usedforsecurity=False).hexdigest()
+    assert (found == before) == (pair is MD5_PAIR)

@@ -392,12 +392,21 @@ class _Applying:
                 "WHERE key=?",
                 (*columns, node.key),
             )
-        if seen.content != node.content or (self._store.remote and seen.state.signature != node.signature):
+        if seen.content != node.content or self._is_another(seen.state.signature, node.signature):
             self._sql("DELETE FROM text WHERE key=?", (node.key,))
             self._sql("DELETE FROM sha256 WHERE key=?", (node.key,))
         if node.kind == RowKind.SKILL and seen.kind != RowKind.SKILL:
             self._sql("DELETE FROM skill WHERE key=?", (node.key,))
         self._after(path, seen, node.key, node.uuid)
+
+    def _is_another(self, signature: bytes, known: bytes) -> bool:
+        """Whether a signature no longer vouches for what was computed of the file that had the known one.
+
+        An equal XXH3 does not: two contents can be made that share it.
+        """
+        if self._store.remote:
+            return signature != known
+        return signature.removesuffix(b"?") != known.removesuffix(b"?")
 
     def _columns(self, seen: Seen) -> tuple[Any, ...]:
         size = None if seen.kind <= RowKind.SKILL or seen.state.size < 0 else seen.state.size
