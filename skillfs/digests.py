@@ -118,7 +118,7 @@ class Hasher:
 
         mount = view.mount
         asked = mount.lookup.ask(uuid_text(file.entry.uuid or b""))
-        return mount.reader.with_handle(asked, view.access, read)
+        return mount.reader.with_handle(asked, view.access, read, enforced=False)
 
     def read(self, mount: Mount, row: Row, handle: Handle) -> tuple[int, bytes]:
         """Size in bytes and SHA-256 of an open file."""
@@ -136,9 +136,13 @@ class Hasher:
         # A row whose signature vouches for nothing yet is of these bytes where its hash says so.
         settled = row.signature == handle.state.signature or content == row.content
         if settled and row.content in (None, content):
-            kept = (row.key, digest, row.key, row.signature, row.content)
-            self._computed.setdefault(mount, []).append(kept)
+            self.remember(mount, row, digest)
         return size, digest
+
+    def remember(self, mount: Mount, row: NodeRow | Row, digest: bytes) -> None:
+        """Take in the SHA-256 of the very version of a file that a row is of."""
+        kept = (row.key, digest, row.key, row.signature, row.content)
+        self._computed.setdefault(mount, []).append(kept)
 
     def keep(self) -> None:
         """Commit what was computed, unless another writer is busy."""
@@ -170,7 +174,7 @@ def digest_of_file(view: View, asked: Asked) -> bytes:
         return hasher.read(view.mount, row, handle)[1]
 
     try:
-        return view.mount.reader.with_handle(asked, view.access, read)
+        return view.mount.reader.with_handle(asked, view.access, read, enforced=False)
     finally:
         hasher.keep()
 

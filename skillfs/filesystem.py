@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from skillfs.access import Access
 from skillfs.core.drawing import Tree
+from skillfs.core.lock import Lock
+from skillfs.core.manifest import digest_text
 from skillfs.core.model import Changes, Entry, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.search import SearchResults
@@ -26,6 +28,9 @@ from skillfs.folding import folded
 from skillfs.following import access_from_now, steps_of
 from skillfs.fsspec_face import FsspecFace
 from skillfs.history.face import HistoryFace
+from skillfs.history.locking import read_lock
+from skillfs.history.snapshots import Snapshots
+from skillfs.history.vouching import settle
 from skillfs.index.rows import Row
 from skillfs.listing import (
     all_problems,
@@ -36,11 +41,18 @@ from skillfs.listing import (
     prompt_of,
     skill_of,
 )
-from skillfs.lookup import Asked, Lookup
+from skillfs.locked import locked_store
+from skillfs.looking_back import NEVER, open_snapshot, place_of
+from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.mounted import MountedStores
 from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, status_of
+from skillfs.objects.snapshots import SnapshotCatalog
+from skillfs.objects.store import SnapshotStore
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
+from skillfs.stores.local import LocalStore
+from skillfs.stores.remote import RemoteStore
+from skillfs.sync.engine import Engine
 from skillfs.sync.watcher import Hold, watch
 from skillfs.tree import Branch, KeptListings, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
@@ -70,7 +82,8 @@ class SkillFileSystem(HistoryFace, FsspecFace):
     Args:
         store: Folder that holds the skill folders, as a path or a URL of any filesystem that fsspec knows;
             `~` is expanded. Or a mapping of names to these, or to mappings of what belongs to one store:
-            `store`, `fs`, `target_options`, `store_id`, `ignore`, `follow`, `index`, `max_age`.
+            `store`, `fs`, `target_options`, `store_id`, `ignore`, `follow`, `index`, `max_age`, `at`,
+            `objects`, `objects_options`.
         fo: The same, as fsspec passes it for a chained URL.
         fs: A filesystem of fsspec, in which `store` is a path.
         target_protocol: Protocol of `fo`.
@@ -86,11 +99,15 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         watch: Whether the index is kept in step by itself for as long as this filesystem is there: a local
             store is watched, so that listings are a quarter of a second old at most, and a remote one listed
             every `max_age` seconds. See `watch` and `status`.
-        at: Label or digest of a snapshot, to have what the store held then in place of what it holds now.
+        at: Label or digest of a snapshot, or `latest`, to have what the store held then in place of what it
+            holds now: all of it, whatever is ignored now, and only for reading. It never changes, so there is
+            nothing to watch.
         objects: Folder, or URL of any filesystem that fsspec knows, in which snapshots are kept; by default
             a folder beside the index. With `at` it suffices, and no store need be named.
         objects_options: Options for the filesystem of that URL, as fsspec takes them.
-        lock: Path of a `skills.lock`: every reading of what it does not name exactly is refused.
+        lock: Path of a `skills.lock`, which is read now and not again, or a lock as `lock` returns it. Every
+            reading of what it does not name exactly is refused, and of a skill whose `SKILL.md` it does not
+            name so, nothing is told but that it is there.
         on_progress: Called with the number of folders read, now and then while a store is opened the first
             time.
 
@@ -126,7 +143,7 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         at: str | None = None,
         objects: str | os.PathLike[str] | None = None,
         objects_options: Mapping[str, object] | None = None,
-        lock: str | os.PathLike[str] | None = None,
+        lock: str | os.PathLike[str] | Lock | None = None,
         on_progress: Callable[[int], None] | None = None,
         **options: Any,
     ) -> None:
@@ -139,41 +156,82 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         super().__init__(**{k: v for k, v in options.items() if k in fsspec_options})
         if not isinstance(writable, bool):
             raise InvalidArgumentError(f"writable is {quoted(writable)}; pass True or False")
+        if writable and at is not None:
+            raise InvalidArgumentError("a snapshot is not written to; leave out writable, or at")
         self._writable = writable
         self._objects, self._objects_options = objects, objects_options
+        self._bases = base_paths = None if base_paths is None else list_of_bases(base_paths)
+        self._is_confined = base_paths is not None
+        self._lock = lock if lock is None or isinstance(lock, Lock) else read_lock(lock)
         if not isinstance(watch, bool):
             raise InvalidArgumentError(f"watch is {quoted(watch)}; pass True or False")
         if isinstance(store, Mapping):
             ours = {"fo": fo, "fs": fs, "target_protocol": target_protocol, "target_options": target_options,
-                    "store_id": store_id, "index": None if index == ":memory:" else index}  # fmt: skip
+                    "store_id": store_id, "index": None if index == ":memory:" else index,
+                    "at": at}  # fmt: skip
             for name, value in ours.items():
                 if value is not None:
                     raise InvalidArgumentError(
                         f"{name} belongs to one store, and several are given; pass it with the store, as in "
                         f'{{"name": {{"store": …, {json.dumps(name)}: …}}}}'
                     )
-            self._open_table(store, index is not None, base_paths, ignore, follow, max_age, on_progress)
+            self._open_table(
+                store, index is not None, base_paths, ignore, follow, max_age, on_progress,
+                {"objects": objects, "objects_options": objects_options}, self._lock,
+            )  # fmt: skip
             self._holds = self._hold_all() if watch else []
             return
-        where = None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
-        self._engine, look = open_engine(
-            where,
-            fs=fs,
-            target_options=target_options,
-            index=index,
-            store_id=store_id,
-            ignore=ignore,
-            follow=follow,
-        )
-        self.max_age = max_age_of(self._engine, max_age)
-        self._engine.sync(on_progress=on_progress, look=look)
-        self._lookup = Lookup(self._engine, base_paths, self.max_age)
+        self._index = index
+        named = store is not None or fo is not None or target_protocol is not None
+        if at is not None and objects is not None and fs is None and not named:
+            where = None
+        else:
+            where = (
+                None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
+            )
+        if at is not None:
+            self._place = place_of(
+                where,
+                fs=fs,
+                target_options=target_options,
+                index=index,
+                objects=objects,
+                objects_options=objects_options,
+            )
+            max_age_of(None, max_age)
+            self.max_age = NEVER
+            self._engine: Engine = open_snapshot(
+                at, self._place, index=index, store_id=store_id, ignore=ignore, on_progress=on_progress
+            )
+        else:
+            self._engine, look = open_engine(
+                where,
+                fs=fs,
+                target_options=target_options,
+                index=index,
+                store_id=store_id,
+                ignore=ignore,
+                follow=follow,
+            )
+            self.max_age = max_age_of(self._engine, max_age)
+            self._engine.sync(on_progress=on_progress, look=look)
+        locked = None if self._lock is None else locked_store(self._lock)
+        self._lookup = Lookup(self._engine, base_paths, self.max_age, locked=locked)
         self._reader = Reader(self._lookup)
         self._listings = KeptListings()
         self._strip_roots()
         if writable:
             self._own_writer = Writer(self._lookup)
         self._holds = self._hold_all() if watch else []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made, (kind, args, options) = super().__reduce__()
+        if options.get("at") is not None and isinstance(self._engine.store, SnapshotStore):
+            # The very snapshot, whatever its label, or `latest`, has become by then.
+            options = {**options, "at": digest_text(self._engine.store.digest)}
+        if self._lock is not None:
+            options = {**options, "lock": self._lock}  # whatever its file has become by then
+        return made, (kind, args, options)
 
     def _writer(self, path: object) -> tuple[Writer, Asked]:
         return self._own_writer, self._lookup.ask_path(path)
@@ -342,7 +400,8 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         request = TreeRequest(depth, files, hidden, include, exclude, details, limit, cursor, overview)
         engine = self._engine
         details_of = partial(file_details, self._reader, self._lookup)
-        branch = Branch(engine.catalog, engine.query, row, access, details_of)
+        settle([self._view(access)])
+        branch = Branch(engine.catalog, engine.query, row, access, details_of, locked=self._lookup.locked)
         return list_tree([branch], request, engine.title, self.roots, self._listings)
 
     def skills(self, *, fold: bool = False, base_paths: Sequence[object] | None = None) -> list[Skill]:
@@ -356,10 +415,11 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         """
         access = self._lookup.access(base_paths)
         self._engine.ensure_fresh("", self.max_age)
-        found = self._engine.query(lambda: all_skills(self._engine.catalog, access))
+        view, locked = self._view(access), self._lookup.locked
+        settle([view])
+        found = self._engine.query(lambda: all_skills(self._engine.catalog, access, locked=locked))
         if not fold:
             return found
-        view = self._view(access)
         return folded((view, skill) for skill in found)
 
     def skill(self, ref_or_name: object, *, base_paths: Sequence[object] | None = None) -> Skill:
@@ -382,7 +442,9 @@ class SkillFileSystem(HistoryFace, FsspecFace):
             row = self._lookup.entry(asked, access)
         if (above := row.skill) is None:
             raise not_found(asked.shown)
-        found = self._engine.query(lambda: skill_of(self._engine.catalog, above.key, access))
+        locked = self._lookup.locked
+        settle([self._view(access)])
+        found = self._engine.query(lambda: skill_of(self._engine.catalog, above.key, access, locked=locked))
         if found is None:
             raise not_found(asked.shown)
         return found
@@ -391,7 +453,8 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         """The `<available_skills>` block that tells a model which skills there are.
 
         In the XML of the Agent Skills client guide, with name, description and location (the path of the
-        `SKILL.md`, which can be passed back) of every skill that is not shadowed; empty when there is none.
+        `SKILL.md`, which can be passed back) of every skill that is not shadowed, and not other than a lock
+        names it; empty when there is none.
         """
         skills = self.skills(base_paths=base_paths)
         return prompt_of((skill for skill in skills if skill.shadowed_by is None), self.roots)
@@ -400,7 +463,9 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         """Everything that is wrong with skills, and what belongs to no skill, sorted by path."""
         access = self._lookup.access(base_paths)
         self._engine.ensure_fresh("", self.max_age)
-        return self._engine.query(lambda: all_problems(self._engine.catalog, access))
+        locked = self._lookup.locked
+        settle([self._view(access)])
+        return self._engine.query(lambda: all_problems(self._engine.catalog, access, locked=locked))
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -452,7 +517,9 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         """
         from skillfs.searching import search
 
-        return search([self._view(self._lookup.access(base_paths))], query, limit, seconds)
+        views = [self._view(self._lookup.access(base_paths))]
+        settle(views, fresh=True)
+        return search(views, query, limit, seconds)
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -593,6 +660,29 @@ class SkillFileSystem(HistoryFace, FsspecFace):
 
     # -- inner ---------------------------------------------------------------------------------------------
 
+    @property
+    def fsid(self) -> str:
+        """Identity of the store, and of the snapshot of it that this is."""
+        store = self._engine.store
+        own = f"_{store.digest.hex()}" if isinstance(store, SnapshotStore) else ""
+        return f"skill_{self._engine.namespace.uuid}{own}"
+
+    def _open_snapshots(self) -> Snapshots:
+        store = self._engine.store
+        if isinstance(store, SnapshotStore):
+            place = self._place
+        else:
+            assert isinstance(store, LocalStore | RemoteStore)
+            place = place_of(
+                store, index=self._index, objects=self._objects, objects_options=self._objects_options
+            )
+        return Snapshots(place, self._engine.namespace.uuid, self._bases, self.roots)
+
+    def _catalog_to_write(self) -> SnapshotCatalog:
+        if isinstance(self._engine.store, SnapshotStore):
+            raise InvalidArgumentError("this is a snapshot already; take one of the store, without at")
+        return super()._catalog_to_write()
+
     def _seen_by(self, base_paths: Sequence[object] | None) -> list[View]:
         return [self._view(self._lookup.access(base_paths))]
 
@@ -627,6 +717,8 @@ class _Mounted(MountedStores, SkillFileSystem):
         follow: Sequence[Any],
         max_age: float | None,
         on_progress: Callable[[int], None] | None,
+        objects: Mapping[str, Any],
+        lock: Lock | None,
     ) -> None:
         mounts = open_mounts(
             store,
@@ -635,6 +727,19 @@ class _Mounted(MountedStores, SkillFileSystem):
             follow=follow,
             max_age=max_age,
             on_progress=on_progress,
+            objects=objects,
+            lock=lock,
         )
         table = MountTable(mounts)
         self._use(table if base_paths is None else table.confined(base_paths))
+
+    def _open_snapshots(self) -> Snapshots:
+        if self._objects is None or self._bases is not None:
+            raise InvalidArgumentError(
+                "snapshots are of one store, and there are several; open that one by itself"
+            )
+        place = place_of(None, index=None, objects=self._objects, objects_options=self._objects_options)
+        return Snapshots(place, None, None, ())
+
+    def _catalog_to_write(self) -> SnapshotCatalog:
+        raise InvalidArgumentError("a snapshot is of one store, and there are several; open each by itself")

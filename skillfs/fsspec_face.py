@@ -326,8 +326,8 @@ class FsspecFace(FsspecWriting, ChainedFileSystem):  # type: ignore[misc]  # fss
             raise IsFolderError(
                 f"{quoted(printable_path(name))} names a folder, and only files have a checksum"
             )
-        if row.content is None and self._is_remote():
-            reader, asked, access = self._reading(path)
+        reader, asked, access = self._reading(path)
+        if reader.is_locked or (row.content is None and self._is_remote()):
             return reader.checksum(asked, access)
         if row.content is None:
             raise UnreadableError(

@@ -15,6 +15,7 @@ from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.journal import ChangeRow
 from skillfs.index.rows import Row, RowKind, paths_of
+from skillfs.locked import LockedStore, names_of_skills
 from skillfs.sync.scan import SKILL_MD
 
 __all__ = [
@@ -32,6 +33,14 @@ __all__ = [
     "skill_of",
     "time_of",
 ]
+
+LOCK_MISMATCH = "lock-mismatch"
+"""Code of the problem of a skill of which nothing is told."""
+
+_NOT_LOCKED = (
+    "not as the lock names it, or not known to be, so nothing in it is told; see what changed, and restore "
+    "it, or review it and lock it anew with: skillfs lock"
+)
 
 _JOINERS = "\u200c\u200d"  # Persian, several Indic scripts and emoji are spelled with them
 
@@ -94,20 +103,29 @@ def entry_of(
 
 
 def all_skills(
-    catalog: Catalog, access: Access, mount: str = "", first: dict[str, str] | None = None
+    catalog: Catalog,
+    access: Access,
+    mount: str = "",
+    first: dict[str, str] | None = None,
+    locked: LockedStore | None = None,
 ) -> list[Skill]:
     """Every visible skill, by path; of those with one name all but the first say what shadows them.
+
+    A skill that a lock does not vouch for takes no name from another.
 
     Args:
         catalog: The index.
         access: What the caller may see.
         mount: Name of the mount.
         first: Which whole path answers to a name, as mounts before this one have it; added to.
+        locked: What a lock names of the store; None without one.
     """
-    rows = catalog.skill_rows()
-    paths = catalog.with_paths("SELECT key FROM skill") if rows else {}
+    with catalog.database.snapshot():
+        rows = catalog.skill_rows()
+        paths = catalog.with_paths("SELECT key FROM skill") if rows else {}
+        vouched = None if locked is None else locked.vouched(catalog)
     found = sorted(
-        (in_order(paths[key]), number, uuid, name, front)
+        (in_order(paths[key]), number, uuid, name, front if vouched is None or key in vouched else None)
         for key, number, uuid, name, front in rows
         if key in paths and access.allows(paths[key])
     )
@@ -118,7 +136,7 @@ def all_skills(
     skills = []
     for order, number, uuid, name, front in found:
         path = below_mount(mount, order.replace("\0", "/"))
-        winner = first.setdefault(name, path)
+        winner = path if front is None else first.setdefault(name, path)
         extra = scanned.get(uuid_text(uuid), ())
         skills.append(_skill(number, uuid, path, name, front, extra, None if winner == path else winner))
     return skills
@@ -130,6 +148,7 @@ def skill_of(
     access: Access,
     mount: str = "",
     elsewhere: str | None = None,
+    locked: LockedStore | None = None,
 ) -> Skill | None:
     """One skill, at the cost of those that share its name; None when it is not there, or not visible.
 
@@ -139,26 +158,34 @@ def skill_of(
         access: What the caller may see.
         mount: Name of the mount.
         elsewhere: Whole path of the skill that answers to its name in a mount before this one.
+        locked: What a lock names of the store; None without one.
     """
-    row = catalog.by_key(key)
-    stored = catalog.skill_row(key)
+    with catalog.database.snapshot():
+        row = catalog.by_key(key)
+        stored = catalog.skill_row(key)
+        is_vouched = locked is None or key in locked.vouched(catalog, [key])
     if row is None or row.kind != RowKind.SKILL or stored is None or not access.allows(row.path):
         return None
     assert row.uuid is not None
     assert row.id is not None
     name, front = stored
     path = below_mount(mount, row.path)
+    if not is_vouched:
+        problems = _scan_problems(catalog, access, key, mount)
+        return _skill(row.id, row.uuid, path, name, None, problems, None)
     winner = elsewhere
     if winner is None:
-        own = first_of_name(catalog, name, access)
+        own = first_of_name(catalog, name, access, locked)
         winner = path if own is None else below_mount(mount, own)
     problems = _scan_problems(catalog, access, key, mount)
     return _skill(row.id, row.uuid, path, name, front, problems, None if winner == path else winner)
 
 
-def first_of_name(catalog: Catalog, name: str, access: Access) -> str | None:
+def first_of_name(
+    catalog: Catalog, name: str, access: Access, locked: LockedStore | None = None
+) -> str | None:
     """Store path of the skill that a name stands for: the first by path that can be seen."""
-    keys = catalog.skill_keys(name)
+    keys = names_of_skills(catalog, name, locked)
     paths = catalog.with_paths(keys)
     seen = [path for key in keys if (path := paths.get(key)) is not None and access.allows(path)]
     return min(seen, key=in_order, default=None)
@@ -174,13 +201,19 @@ def _skill(
     uuid: bytes,
     path: str,
     name: str,
-    front_matter: str,
+    front_matter: str | None,
     scanned: Iterable[Problem],
     shadowed_by: str | None,
 ) -> Skill:
-    front = json.loads(front_matter)
+    """A skill; without front matter one of which nothing but the folder is told, as a lock has it."""
     own = uuid_text(uuid)
     where = f"{path}/{SKILL_MD}" if path else SKILL_MD
+    if front_matter is None:
+        fault = Problem(LOCK_MISMATCH, "error", _NOT_LOCKED, where, None, own)
+        problems = sorted((fault, *scanned), key=problem_order)
+        folder = path.rpartition("/")[2] or "skill"
+        return Skill(number, own, path, folder, "", problems=tuple(problems), places=(path,))
+    front = json.loads(front_matter)
     problems = [
         Problem(code, severity, message, where, line, own)
         for code, severity, message, line in front["faults"]
@@ -209,7 +242,11 @@ def _skill(
 
 
 def all_problems(
-    catalog: Catalog, access: Access, mount: str = "", first: dict[str, str] | None = None
+    catalog: Catalog,
+    access: Access,
+    mount: str = "",
+    first: dict[str, str] | None = None,
+    locked: LockedStore | None = None,
 ) -> list[Problem]:
     """Every problem that can be seen, those that belong to no skill too, by path and line.
 
@@ -218,8 +255,9 @@ def all_problems(
         access: What the caller may see.
         mount: Name of the mount.
         first: As for `all_skills`.
+        locked: Likewise.
     """
-    skills = all_skills(catalog, access, mount, first)
+    skills = all_skills(catalog, access, mount, first, locked)
     problems = [problem for skill in skills for problem in skill.problems]
     problems.extend(p for p in _scan_problems(catalog, access, mount=mount) if p.skill_folder_uuid is None)
     return sorted(problems, key=problem_order)
@@ -325,11 +363,13 @@ def prompt_of(skills: Iterable[Skill], roots: Sequence[str] = ()) -> str:
     """The `<available_skills>` block of the Agent Skills client guide; empty when there are no skills.
 
     Args:
-        skills: The skills, in order.
+        skills: The skills, in order; those that are not as a lock names them are left out.
         roots: Spellings of the store's root; a location is written so that it can be passed back.
     """
     lines = []
     for skill in skills:
+        if any(problem.code == LOCK_MISMATCH for problem in skill.problems):
+            continue
         location = printable_path(skill.location, roots)
         # XML has no place for control characters, nor does a reference: only the UUID is left then.
         location = skill.uuid if find_unfit(location) else location

@@ -40,6 +40,7 @@ from skillfs.errors import (
 )
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import Row, RowKind, Visibility
+from skillfs.locked import LockedStore, names_of_skills
 from skillfs.sync.engine import Engine
 from skillfs.sync.reconcile import parents_of
 from skillfs.sync.scan import SKILL_MD, is_left_out
@@ -115,6 +116,7 @@ class Lookup:
         base_paths: Folders that every call is confined to; None for no restriction.
         max_age: Seconds that a check of the store holds where names and contents are searched.
         mount: Name of the mount, which messages put before paths; empty where the store is alone.
+        locked: What a lock names of the store; None without one.
 
     Raises:
         InvalidArgumentError: `base_paths` is malformed.
@@ -123,9 +125,15 @@ class Lookup:
     """
 
     def __init__(
-        self, engine: Engine, base_paths: Sequence[object] | None, max_age: float, mount: str = ""
+        self,
+        engine: Engine,
+        base_paths: Sequence[object] | None,
+        max_age: float,
+        mount: str = "",
+        locked: LockedStore | None = None,
     ) -> None:
         self.engine = engine
+        self.locked = locked
         self._mount = mount
         self._max_age = max_age
         self._is_rooted = engine.store.is_rooted
@@ -454,7 +462,8 @@ class Lookup:
                 self._require_hashes(ref, access or _EVERYTHING)
             return found
         assert isinstance(ref, NameRef)
-        rows = [row for key in catalog.skill_keys(ref.name) if (row := catalog.by_key(key)) is not None]
+        keys = names_of_skills(catalog, ref.name, self.locked)
+        rows = [row for key in keys if (row := catalog.by_key(key)) is not None]
         seen = [row for row in rows if access is None or access.sees(row)]
         return min(seen, key=lambda row: row.path.replace("/", "\0"), default=None)
 

@@ -30,7 +30,7 @@ from skillfs.feed import ChangeFeed, Followed
 from skillfs.folding import folded
 from skillfs.following import MountedChanges
 from skillfs.fsspec_face import Found, FsspecFace, info_of, listed, path_of, state_of, stripped
-from skillfs.index.catalog import Catalog
+from skillfs.history.vouching import settle
 from skillfs.index.rows import Row
 from skillfs.indexing import index_all
 from skillfs.listing import (
@@ -253,7 +253,9 @@ class MountedStores(FsspecFace):
         """See `SkillFileSystem.search`."""
         from skillfs.searching import search
 
-        return search(self._table.within(base_paths).views(), query, limit, seconds)
+        views = self._table.within(base_paths).views()
+        settle(views, fresh=True)
+        return search(views, query, limit, seconds)
 
     # -- freshness -----------------------------------------------------------------------------------------
 
@@ -497,18 +499,20 @@ def _no_file(asked: Asked) -> IsFolderError:
 def _skill_of(table: MountTable, mount: Mount, key: int) -> Skill | None:
     views = table.views()
     place = next(number for number, view in enumerate(views) if view.mount is mount)
+    settle(views[: place + 1])
 
     engine, access = mount.engine, views[place].access
     named = engine.query(lambda: engine.catalog.skill_row(key))
     winner = None if named is None else _winner(views[:place], named[0])
-    return engine.query(lambda: skill_of(engine.catalog, key, access, mount.name, winner))
+    locked = mount.lookup.locked
+    return engine.query(lambda: skill_of(engine.catalog, key, access, mount.name, winner, locked))
 
 
 def _winner(views: Sequence[View], name: str) -> str | None:
     """Whole path of the skill that a name stands for in some mounts."""
     for mount, access in views:
-        catalog = mount.engine.catalog
-        path = mount.engine.query(lambda: first_of_name(catalog, name, access))  # noqa: B023  # called at once
+        catalog, locked = mount.engine.catalog, mount.lookup.locked
+        path = mount.engine.query(lambda: first_of_name(catalog, name, access, locked))  # noqa: B023  # at once
         if path is not None:
             return mount.path(path)
     return None
@@ -517,12 +521,15 @@ def _winner(views: Sequence[View], name: str) -> str | None:
 # -- all mounts --------------------------------------------------------------------------------------------
 
 
-def _of_all(view: View, work: Callable[[Catalog, Access, str], T]) -> T:
+def _of_all(view: View, work: Callable[..., T]) -> T:
     """Ask the index of a mount, after a check of all of it where the last one is too old."""
     mount, access = view
     mount.ensure_fresh()
     with naming(mount.name):
-        return mount.engine.query(lambda: work(mount.engine.catalog, access, mount.name))
+        settle([view])
+        return mount.engine.query(
+            lambda: work(mount.engine.catalog, access, mount.name, locked=mount.lookup.locked)
+        )
 
 
 def _counts(view: View) -> dict[str, int]:
@@ -570,7 +577,9 @@ def _listed_in(
 def _branch(view: View, row: Row) -> Branch:
     mount, access = view
     details = partial(file_details, mount.reader, mount.lookup)
-    return Branch(mount.engine.catalog, mount.engine.query, row, access, details, mount.name)
+    settle([view])
+    locked = mount.lookup.locked
+    return Branch(mount.engine.catalog, mount.engine.query, row, access, details, mount.name, locked)
 
 
 def _held(table: MountTable) -> list[Hold]:

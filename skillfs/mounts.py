@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from skillfs.access import Access
 from skillfs.core.digest import Namespace, id_of_uuid
+from skillfs.core.lock import Lock
+from skillfs.core.manifest import digest_text
 from skillfs.core.model import Place
 from skillfs.core.refs import (
     HashRef,
@@ -43,11 +45,15 @@ from skillfs.errors import (
 from skillfs.feed import status_of_watch
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.listing import counts_of
+from skillfs.locked import LockedStore, locked_store
+from skillfs.looking_back import NEVER, open_snapshot, place_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
+from skillfs.objects.store import SnapshotStore
 from skillfs.opening import open_engine, store_argument
 from skillfs.reading import Reader
 from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
+from skillfs.sync.still import StillEngine
 
 __all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts", "status_of"]
 
@@ -57,7 +63,13 @@ LOCAL_MAX_AGE = 2.0
 REMOTE_MAX_AGE = 60.0
 """Seconds that a check of a store holds for listings, where the caller does not say."""
 
-_ARGUMENTS = ("store", "fs", "target_options", "store_id", "ignore", "follow", "index", "max_age")
+_ARGUMENTS = (
+    *("store", "fs", "target_options", "store_id", "ignore", "follow", "index", "max_age"),
+    *("at", "objects", "objects_options"),
+)
+
+
+_NO_OBJECTS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +140,9 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
         **engine.query(lambda: counts_of(engine.catalog, access)),
         **status_of_watch(engine.watcher, whole=not access.restricted),
     }
-    if isinstance(engine.store, RemoteStore):
+    if isinstance(engine.store, SnapshotStore):
+        status["at"] = digest_text(engine.store.digest)
+    elif isinstance(engine.store, RemoteStore):
         checked = engine.checked_at
         status["tells"] = engine.store.tells
         status["checked"] = None if checked is None else round(time.monotonic() - checked, 1)
@@ -139,14 +153,16 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
 # -- opening -----------------------------------------------------------------------------------------------
 
 
-def max_age_of(engine: Engine, given: object) -> float:
-    """How long a check holds: as given, or as fits the store.
+def max_age_of(engine: Engine | None, given: object) -> float:
+    """How long a check holds: as given, or as fits the store; for ever where nothing changes.
 
     Raises:
         InvalidArgumentError: What was given is no number of seconds.
     """
+    if isinstance(engine, StillEngine):
+        return NEVER
     if given is None:
-        return REMOTE_MAX_AGE if engine.store.remote else LOCAL_MAX_AGE
+        return REMOTE_MAX_AGE if engine is None or engine.store.remote else LOCAL_MAX_AGE
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1e300:
         raise InvalidArgumentError(f"max_age is {quoted(given)}; pass seconds, 0 or more")
     return float(given)
@@ -160,6 +176,8 @@ def open_mounts(
     follow: Sequence[Any],
     max_age: float | None,
     on_progress: Callable[[int], None] | None,
+    objects: Mapping[str, Any] = _NO_OBJECTS,
+    lock: Lock | None = None,
 ) -> list[Mount]:
     """Open the stores of a table, in its order, and bring their indexes up to date.
 
@@ -170,6 +188,8 @@ def open_mounts(
         follow: Likewise.
         max_age: Likewise.
         on_progress: Called with the number of folders read, of all stores together.
+        objects: Where the snapshots of those lie that are mounted as they were, unless they say.
+        lock: What is read of them all, and nothing else; None without one.
 
     Raises:
         InvalidArgumentError: A name is none, there is no store, or two are one.
@@ -188,8 +208,25 @@ def open_mounts(
             options.setdefault("store_id", None)
             store = options.pop("store", None)
             own_age = options.pop("max_age", max_age)
-            where = store if options.get("fs") is not None else store_argument(store, None, None)
-            engine, look = open_engine(where, **options)
+            kept = {name: options.pop(name, objects.get(name)) for name in ("objects", "objects_options")}
+            at = options.pop("at", None)
+            if at is not None and store is None and options.get("fs") is None and kept["objects"] is not None:
+                where = None
+            else:
+                where = store if options.get("fs") is not None else store_argument(store, None, None)
+            look = None
+            if at is None:
+                engine, look = open_engine(where, **options)
+            else:
+                place = place_of(
+                    where,
+                    fs=options.get("fs"),
+                    target_options=options.get("target_options"),
+                    index=options["index"],
+                    **kept,
+                )
+                opened = {name: options[name] for name in ("index", "store_id", "ignore")}
+                engine = open_snapshot(at, place, **opened)
             _check_new(name, engine, mounts)
             most = 0
 
@@ -202,12 +239,19 @@ def open_mounts(
             engine.sync(on_progress=None if on_progress is None else report, look=look)
             read += most
             age = max_age_of(engine, own_age)
-        mounts.append(_mount(name, engine, None, age))
+        locked = None if lock is None else locked_store(lock, str(name))
+        mounts.append(_mount(name, engine, None, age, locked))
     return mounts
 
 
-def _mount(name: str, engine: Engine, base_paths: Sequence[object] | None, max_age: float) -> Mount:
-    lookup = Lookup(engine, base_paths, max_age, name)
+def _mount(
+    name: str,
+    engine: Engine,
+    base_paths: Sequence[object] | None,
+    max_age: float,
+    locked: LockedStore | None,
+) -> Mount:
+    lookup = Lookup(engine, base_paths, max_age, name, locked)
     return Mount(name, engine, lookup, Reader(lookup), max_age)
 
 
@@ -232,7 +276,9 @@ def _arguments(value: object) -> dict[str, Any]:
 def _check_new(name: str, engine: Engine, mounts: Sequence[Mount]) -> None:
     path = engine.database.path
     for other in mounts:
-        if other.engine.namespace.uuid == engine.namespace.uuid:
+        # A store may well stand beside what it was: of an entry that is in both the first mount has it.
+        still = isinstance(engine, StillEngine) or isinstance(other.engine, StillEngine)
+        if other.engine.namespace.uuid == engine.namespace.uuid and not still:
             raise InvalidArgumentError(
                 f"it has the identity of mount {quoted(other.name)}, {engine.namespace.uuid}; "
                 "mount a store once, or give a copy its own store_id"
@@ -287,7 +333,7 @@ class MountTable:
         inner = self._below(base_paths)
         mounts = [
             mount if inner[mount.name] is None
-            else _mount(mount.name, mount.engine, inner[mount.name], mount.max_age)
+            else _mount(mount.name, mount.engine, inner[mount.name], mount.max_age, mount.lookup.locked)
             for mount in self.mounts if mount.name in inner
         ]  # fmt: skip
         return MountTable(mounts, self.root)

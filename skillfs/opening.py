@@ -12,8 +12,9 @@ import sqlite3
 import stat
 import threading
 import uuid as uuidlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 from skillfs.core.digest import Namespace
@@ -39,9 +40,13 @@ from skillfs.sync.scan import SKILL_MD
 __all__ = [
     "STORE_FILE",
     "data_folder",
+    "default_index",
+    "index_file",
     "is_url",
     "open_engine",
     "open_store",
+    "private_folder",
+    "shared_engine",
     "store_argument",
     "store_namespace",
     "write_store_id",
@@ -50,6 +55,8 @@ __all__ = [
 STORE_FOLDER = ".skillfs"
 STORE_FILE = f"{STORE_FOLDER}/store.json"
 """Where a store keeps its own identity, below its root."""
+
+E = TypeVar("E", bound=Engine)
 
 _MOST_BYTES = 65_536
 _engines: WeakValueDictionary[tuple[object, ...], Engine] = WeakValueDictionary()
@@ -137,6 +144,15 @@ def open_engine(
             both = (*engine.store.spellings, *opened.spellings)
             engine.store.spellings = tuple(dict.fromkeys(both))
     return engine, None if look is None else (marks.get(engine, marks[None]), look)
+
+
+def shared_engine(key: tuple[object, ...], make: Callable[[], E]) -> E:
+    """The engine that is open in this process under a key, or a new one."""
+    with _lock:
+        engine = _engines.get((os.getpid(), *key))
+        if engine is None:
+            engine = _engines[(os.getpid(), *key)] = make()
+        return cast("E", engine)
 
 
 def _revision_of(path: Path | None) -> int:
@@ -312,30 +328,49 @@ def _index_path(
     if index is None:
         if store.url.startswith("memory:"):
             return None  # what ends with the process needs no index that outlives it
-        # Another ignore list or another set of followed folders shows another store: it has its own index. So
-        # has another endpoint, or another user, who may see another bucket under the same name.
-        account = [store.account] if store.account else []
-        identity = json.dumps([store.url, rules.extra, store.followed, *account])
-        return _private_folder() / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
+        # Another ignore list or another set of followed folders shows another store: it has its own index.
+        return default_index(store.url, store.account, rules.extra, store.followed)
+    path = index_file(index)
+    for folder in () if path is None else path.parents:
+        if isinstance(store, RemoteStore) or not folder.is_relative_to(store.root):
+            break
+        if os.path.exists(folder / SKILL_MD):
+            raise InvalidArgumentError(
+                f"index {quoted(os.fspath(index))} lies in a skill; keep it outside of all skills"
+            )
+    return path
+
+
+def default_index(
+    url: str, account: str = "", ignore: Sequence[str] = (), followed: Sequence[str] = ()
+) -> Path:
+    """The index file of a store for which none is named.
+
+    Another endpoint, or another user, who may see another bucket under the same name, has its own.
+    """
+    identity = json.dumps([url, ignore, followed, *([account] if account else [])])
+    return private_folder() / (hashlib.sha256(identity.encode()).hexdigest()[:32] + ".sqlite")
+
+
+def index_file(index: str | os.PathLike[str]) -> Path | None:
+    """The index file that was named; None for `":memory:"`.
+
+    Raises:
+        InvalidArgumentError: It is no path, or relative to a folder that is gone.
+    """
     text = _path_text(index, "index")
     if text == ":memory:":
         return None
     try:
-        path = Path(os.path.realpath(os.path.expanduser(text)))
+        return Path(os.path.realpath(os.path.expanduser(text)))
     except OSError as error:
         raise InvalidArgumentError(
             f"index {quoted(text)} is relative, and the working folder is not there any more; "
             "change to another, or pass an absolute path"
         ) from error
-    for folder in path.parents:
-        if isinstance(store, RemoteStore) or not folder.is_relative_to(store.root):
-            break
-        if os.path.exists(folder / SKILL_MD):
-            raise InvalidArgumentError(f"index {quoted(text)} lies in a skill; keep it outside of all skills")
-    return path
 
 
-def _private_folder() -> Path:
+def private_folder() -> Path:
     """The folder of the indexes, which only their user can enter, whoever made it and when."""
     folder = data_folder()
     indexes = folder / "indexes"

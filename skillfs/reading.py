@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from skillfs.access import Access
 from skillfs.core.digest import md5 as md5_of
 from skillfs.core.digest import sha256 as sha256_of
 from skillfs.core.digest import uuid_text, xxh3, xxh3_of_blocks
-from skillfs.core.refs import HashRef
+from skillfs.core.lock import LockedFile
+from skillfs.core.refs import HashRef, PathRef
 from skillfs.core.text import (
     HOLD_LIMIT,
     LineCut,
@@ -40,6 +41,7 @@ from skillfs.core.textfacts import Grid, TextFacts, TextScanner, decoded_facts, 
 from skillfs.core.wire import Content, Lines
 from skillfs.errors import (
     ChangedError,
+    IntegrityError,
     InvalidArgumentError,
     SkillFSError,
     StoreUnavailableError,
@@ -49,6 +51,7 @@ from skillfs.errors import (
 )
 from skillfs.index.rows import Row
 from skillfs.lookup import Asked, Lookup
+from skillfs.objects.verified import MOST_HELD, VerifiedHandle
 from skillfs.open_file import BUFFER, OpenFile, StoreFile
 from skillfs.stores.base import FileState, Handle, StaleFile
 from skillfs.stores.workers import Workers
@@ -99,6 +102,14 @@ class Reader:
         self._engine = lookup.engine
         self._remote = lookup.engine.store.remote
         self._cache: dict[tuple[int, bytes], _Facts] = {}
+        self._locked = lookup.locked
+        self._verified: dict[bytes, bytes] = {}
+        """Signatures of large files that were read whole and are as locked, by SHA-256."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether only what a lock names is read."""
+        return self._locked is not None
 
     # -- text ----------------------------------------------------------------------------------------------
 
@@ -222,7 +233,7 @@ class Reader:
         """
         if self._remote:
             row = self._lookup.file(asked, access)
-            facts = self._known_facts(row)
+            facts = self._known_facts(row) if self._locked is None else None
             if facts is not None and row.size is not None:
                 state = FileState(row.signature, row.size, row.modified)
                 return state, facts.md5.hex(), facts.text
@@ -252,9 +263,22 @@ class Reader:
     # -- the way through -----------------------------------------------------------------------------------
 
     def with_handle(
-        self, asked: Asked, access: Access, work: Callable[[Row, Handle], T], *, close: bool = True
+        self,
+        asked: Asked,
+        access: Access,
+        work: Callable[[Row, Handle], T],
+        *,
+        close: bool = True,
+        enforced: bool = True,
     ) -> T:
         """Look a file up, open it confined, and work on the handle until nothing changes meanwhile.
+
+        Args:
+            asked: A reference to it.
+            access: What the caller may see.
+            work: Called with the row and the handle; again, when the file changes meanwhile.
+            close: Whether the handle is closed in the end.
+            enforced: Whether a lock is enforced, where there is one; not for who hands out no bytes.
 
         Raises:
             NotFoundError: Nothing visible answers to the reference.
@@ -265,6 +289,9 @@ class Reader:
         """
         for attempt in range(ATTEMPTS):
             row = self._lookup.file(asked, access)
+            locked = None
+            if enforced and self._locked is not None:
+                locked = self._locked_file(asked, row, self._locked.files)
             known = None
             if self._remote:
                 known = FileState(row.signature, -1 if row.size is None else row.size, row.modified)
@@ -282,6 +309,8 @@ class Reader:
             try:
                 if handle.state.size < 0:
                     handle = _Held(handle)  # how much there is shows only in the reading
+                if locked is not None:
+                    handle = self._verified_handle(asked, handle, locked)
                 if handle.state.signature != row.signature:
                     if attempt < ATTEMPTS - 1 and not _is_racy(row, handle, attempt):
                         self._engine.look_again(row.path.rpartition("/")[0])
@@ -301,7 +330,7 @@ class Reader:
                 self._engine.look_again(row.path.rpartition("/")[0])
             except _Retry:
                 pass
-            except ChangedError:
+            except (ChangedError, IntegrityError):
                 # Of the version that was compared it is true; whether that is the one that is there, not yet.
                 if self._is_the_same(row, handle, asked):
                     raise
@@ -316,6 +345,47 @@ class Reader:
         raise ChangedError(
             f"{quoted(asked.shown)} changes faster than it can be read; try again when it is at rest"
         )
+
+    def _locked_file(self, asked: Asked, row: Row, files: Mapping[str, LockedFile]) -> LockedFile:
+        """What the lock says of a file: of the link that was asked for, or of the file itself.
+
+        Raises:
+            IntegrityError: It names neither.
+        """
+        ref = asked.ref
+        found = files.get(ref.path) if isinstance(ref, PathRef) and ref.path != row.path else None
+        if found is None and (found := files.get(row.path)) is None:
+            raise IntegrityError(
+                f"the lock does not name {quoted(asked.shown)}, so it is not read; review the skill, "
+                "and lock it with: skillfs lock"
+            )
+        return found
+
+    def _verified_handle(self, asked: Asked, handle: Handle, locked: LockedFile) -> VerifiedHandle:
+        """A handle that gives out bytes as they are locked, and no others.
+
+        Raises:
+            IntegrityError: Others are there.
+        """
+
+        def refuse() -> None:
+            raise IntegrityError(
+                f"{quoted(asked.shown)} is not as the lock names it, so it is not read; see what changed, "
+                "and restore it, or review it and lock it anew with: skillfs lock"
+            )
+
+        if self._remote and handle.state.size != locked.size:
+            handle.read(0, 1)  # a listing says so: which version is there now, only a reading shows
+        verified = VerifiedHandle(handle, locked.digest, locked.size, refuse)
+        if locked.size <= MOST_HELD:
+            verified.read(0, 0)  # all of it, and that for what reads no byte as well
+        elif self._verified.get(locked.digest) != (signature := handle.state.signature):
+            # Once for a version; later readings look at the blocks that they touch.
+            verified.check()
+            if len(self._verified) >= MOST_CACHED_FACTS:
+                self._verified.clear()
+            self._verified[locked.digest] = signature
+        return verified
 
     def _is_the_same(self, row: Row, handle: Handle, asked: Asked) -> bool:
         """Whether an open file is still the one that it was; where it is not, the index looks again."""

@@ -127,6 +127,7 @@ class _Search:
     def __init__(self, view: View, deadline: float | None) -> None:
         self.view = view
         self.engine = view.mount.engine
+        self.locked = view.mount.lookup.locked
         self._skills: list[bytes] | None = None
         view.mount.ensure_fresh()
         with naming(view.mount.name):
@@ -166,8 +167,17 @@ class _Search:
         return row
 
     def fields(self, row: Row) -> Fields:
-        """The names that belong to a file."""
-        return self.engine.query(lambda: fields_of(self.engine, row))
+        """The names that belong to a file; of a skill that a lock does not vouch for, that of its folder."""
+        return self.engine.query(lambda: self._fields(row))
+
+    def _fields(self, row: Row) -> Fields:
+        with self.engine.catalog.database.snapshot():
+            found = fields_of(self.engine, row)
+            assert row.skill is not None
+            key = row.skill.key
+            if self.locked is None or key in self.locked.vouched(self.engine.catalog, [key]):
+                return found
+        return found._replace(skill=row.skill.path.rpartition("/")[2] or "skill", about="")
 
     def read(self, row: Row) -> tuple[str, str] | None:
         """MD5 and text of a file as it is now; None when it is gone or cannot be read."""
@@ -386,6 +396,8 @@ def _look_at(search: _Search, chosen: _Chosen, finder: Finder, group: _Group) ->
     """
     hits: list[_Hit] = []
     characters = 0
+    if search.locked is not None:
+        group = [pair for pair in group if pair[1] in search.locked.files]
     for number, (key, _) in enumerate(group[:MOST_TURNS]):
         row = search.row(key)
         read = None if row is None else search.read(row)

@@ -20,6 +20,7 @@ from skillfs.errors import InvalidArgumentError, SkillFSError, quoted
 from skillfs.index.catalog import Catalog
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.listing import kind_of, time_of
+from skillfs.locked import LockedStore
 from skillfs.lookup import Lookup
 from skillfs.reading import Reader, check_count
 
@@ -75,6 +76,7 @@ class Branch(NamedTuple):
         details_of: Gives the details of files by UUID, but of those that cannot be read; asked for the files
             of the page only.
         mount: Name of the mount.
+        locked: What a lock names of the store; None without one.
     """
 
     catalog: Catalog
@@ -83,6 +85,7 @@ class Branch(NamedTuple):
     access: Access
     details_of: Callable[[list[str]], dict[str, FileDetails]]
     mount: str = ""
+    locked: LockedStore | None = None
 
 
 class _Item(NamedTuple):
@@ -283,7 +286,7 @@ def _mounted(branch: Branch, request: TreeRequest) -> list[_Item]:
 
 def _visible(branch: Branch, request: TreeRequest) -> list[_Item]:
     """What the caller may see below the folder, hidden names included, in no order."""
-    catalog, _, row, access, _, mount = branch
+    catalog, _, row, access, _, mount, _ = branch
     # The row may stand for an outer skill that is out of bounds; what it holds is in that skill all the same.
     own = (catalog.by_key(row.key) or row).skill if access.restricted else row.skill
     free = not access.restricted or (own is not None and access.allows(own.path))
@@ -401,14 +404,19 @@ def _root_node(branch: Branch, title: str) -> TreeNode:
     node = TreeNode(uuid_text(row.uuid), row.id, row.name or title, path, kind_of(row.kind), [])
     if row.kind == RowKind.SKILL:
         if branch.access.allows(row.path):
-            node.description = _descriptions(branch.catalog, [row.key]).get(row.key, "")
+            node.description = _descriptions(branch, [row.key]).get(row.key, "")
         else:
             node.kind = Kind.FOLDER
     return node
 
 
-def _descriptions(catalog: Catalog, keys: Sequence[int]) -> dict[int, str]:
-    return {key: str(json.loads(front)["description"]) for key, front in catalog.front_matters(keys).items()}
+def _descriptions(branch: Branch, keys: Sequence[int]) -> dict[int, str]:
+    """Descriptions of skills by key, of those that a lock vouches for where there is one."""
+    catalog, locked = branch.catalog, branch.locked
+    with catalog.database.snapshot():
+        fronts = catalog.front_matters(keys)
+        vouched = fronts.keys() if locked is None else locked.vouched(catalog, keys)
+    return {key: str(json.loads(front)["description"]) for key, front in fronts.items() if key in vouched}
 
 
 def _described(items: Iterable[_Item]) -> dict[tuple[str, int], str]:
@@ -420,7 +428,7 @@ def _described(items: Iterable[_Item]) -> dict[tuple[str, int], str]:
             skills.setdefault(item.branch.mount, (item.branch, []))[1].append(entry.key)
     found: dict[tuple[str, int], str] = {}
     for mount, (branch, keys) in skills.items():
-        described = branch.query(lambda: _descriptions(branch.catalog, keys))  # noqa: B023  # called at once
+        described = branch.query(lambda: _descriptions(branch, keys))  # noqa: B023  # called at once
         found.update(((mount, key), text) for key, text in described.items())
     return found
 

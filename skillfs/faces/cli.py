@@ -36,17 +36,23 @@ __all__ = ["command", "main"]
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NOBODY_READS = 141  # 128 + SIGPIPE
 
+OBJECTS_VARIABLE = "SKILLFS_OBJECTS"
+
 _ELSEWHERE = {
     "changes": ("state_commands", "changes"),
     "check": ("state_commands", "check"),
+    "digest": ("lock_commands", "digest"),
     "index": ("state_commands", "index"),
     "init": ("state_commands", "init"),
+    "lock": ("lock_commands", "lock"),
     "mcp": ("mcp_command", "mcp_command"),
     "outline": ("tool_commands", "outline"),
     "run": ("tool_commands", "run"),
     "search": ("tool_commands", "search"),
+    "snapshot": ("snapshot_commands", "snapshot"),
     "status": ("state_commands", "status"),
     "tools": ("tool_commands", "tools"),
+    "verify": ("lock_commands", "verify"),
     "watch": ("state_commands", "watch"),
 }
 """Commands of other modules: each with its module and its name there."""
@@ -111,6 +117,18 @@ class _LineRange(click.ParamType):  # type: ignore[type-arg]  # generic only in 
 @click.option(
     "--ignore", multiple=True, metavar="NAME", help='Name pattern to leave out; "!NAME" undoes; may repeat.'
 )
+@click.option(
+    "--at", metavar="SNAPSHOT", help="Show the store as a snapshot has it: a label, a digest, or latest."
+)
+@click.option(
+    "--objects",
+    envvar=OBJECTS_VARIABLE,
+    metavar="FOLDER",
+    help=f"Folder or URL that keeps the snapshots; {OBJECTS_VARIABLE}, or beside the index, by default.",
+)
+@click.option(
+    "--lock", "lock_file", metavar="FILE", help="Read only what this skills.lock names, and exactly so."
+)
 @click.version_option(__version__, message="skillfs %(version)s")
 @click.pass_context
 def command(
@@ -120,6 +138,9 @@ def command(
     base: tuple[str, ...],
     follow: tuple[str, ...],
     ignore: tuple[str, ...],
+    at: str | None,
+    objects: str | None,
+    lock_file: str | None,
 ) -> None:
     """Find, list and read the files of agent skills.
 
@@ -132,7 +153,7 @@ def command(
     are taken, such as .claude/skills, those in the project (up to the folder with .git) before those in the
     home folder. --index belongs to one store.
     """
-    context.obj = Target(stores, index, base, follow, ignore)
+    context.obj = Target(stores, index, base, follow, ignore, at, objects or None, lock_file)
     if context.invoked_subcommand is None:
         output.write(context.get_help() + "\n")
 

@@ -17,6 +17,7 @@ from skillfs.faces.stores import STORE_VARIABLE, conventional_stores, named_stor
 
 if TYPE_CHECKING:
     from skillfs.filesystem import SkillFileSystem
+    from skillfs.history.snapshots import Snapshots
 
 __all__ = ["COULD_NOT_RUN", "FINE", "FOUND_WRONG", "Target", "json_option"]
 
@@ -37,6 +38,9 @@ class Target:
         base: Values of `--base`.
         follow: Values of `--follow`.
         ignore: Values of `--ignore`.
+        at: Value of `--at`.
+        objects: Value of `--objects`.
+        lock: Value of `--lock`.
     """
 
     stores: tuple[str, ...]
@@ -44,6 +48,9 @@ class Target:
     base: tuple[str, ...]
     follow: tuple[str, ...]
     ignore: tuple[str, ...]
+    at: str | None = None
+    objects: str | None = None
+    lock: str | None = None
 
     def named(self) -> str | dict[str, str] | None:
         """The stores that are named, or the one; None when none is."""
@@ -70,8 +77,39 @@ class Target:
         return next(iter(stores.values()))
 
     def _arguments(self) -> dict[str, Any]:
-        """The stores as `SkillFileSystem` takes them, and where their index is."""
+        """The stores as `SkillFileSystem` takes them, and where their index and snapshots are."""
         stores = self.named()
+        if self.at is not None:
+            return self._snapshot_arguments(stores)
+        arguments = self._store_arguments(stores)
+        return arguments if self.objects is None else {**arguments, "objects": self.objects}
+
+    def _snapshot_arguments(self, stores: str | dict[str, str] | None) -> dict[str, Any]:
+        kept = {"at": self.at, "index": self.index, "objects": self.objects}
+        if stores is None and self.objects is not None:
+            return kept
+        store = self.alone()
+        if isinstance(stores, dict):
+            return {"store": {next(iter(stores)): {"store": store, **kept}}}
+        return {"store": store, **kept}
+
+    def snapshots(self) -> Snapshots:
+        """The snapshots of the one store, which need not be there any more, or in the object folder.
+
+        Raises:
+            InvalidArgumentError: No store and no object folder is named, or several stores are.
+        """
+        from skillfs.history.snapshots import find_snapshots
+
+        alone = self.objects is not None and self.named() is None
+        return find_snapshots(
+            None if alone else self.alone(),
+            index=self.index,
+            objects=self.objects,
+            base_paths=list(self.base) if self.base else None,
+        )
+
+    def _store_arguments(self, stores: str | dict[str, str] | None) -> dict[str, Any]:
         if stores is None:
             stores, left_out = conventional_stores()
             for message in left_out:
@@ -104,6 +142,7 @@ class Target:
                     base_paths=list(self.base) if self.base else None,
                     follow=self.follow,
                     ignore=self.ignore,
+                    lock=self.lock,
                     watch=watch,
                     on_progress=progress.callback,
                     skip_instance_cache=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +13,11 @@ from skillfs.index.rows import ROOT, NodeRow, RowKind, Visibility
 from skillfs.mounts import View
 
 __all__ = ["Present", "PresentFile", "PresentLink", "PresentSkill", "digests_of", "present"]
+
+_KNOWN = (
+    "SELECT e.key, e.size, s.digest FROM sha256 s JOIN entry e ON e.key=s.key "
+    "WHERE e.size IS NOT NULL AND s.key IN (SELECT value FROM json_each(?))"
+)
 
 ATTEMPTS = 3
 """How often a store is looked at anew when files that are to be read go away."""
@@ -189,12 +195,13 @@ def _below(path: str, skill: PresentSkill) -> str:
     return path[len(skill.path) + 1 :] if skill.path else path
 
 
-def digests_of(found: Present, nodes: list[NodeRow]) -> dict[int, tuple[int, bytes]]:
+def digests_of(found: Present, nodes: list[NodeRow], *, reread: bool = False) -> dict[int, tuple[int, bytes]]:
     """Size in bytes and SHA-256 of files, by the keys of their rows; what is not known is read, and kept.
 
     Args:
         found: Where the files lie.
         nodes: Their rows.
+        reread: Whether to read what is known, too.
 
     Raises:
         ChangedError: A file is gone, or changes faster than it can be read: look at the store anew.
@@ -203,12 +210,10 @@ def digests_of(found: Present, nodes: list[NodeRow]) -> dict[int, tuple[int, byt
     """
     view = found.view
     catalog, engine = view.mount.engine.catalog, view.mount.engine
-    known = engine.query(lambda: catalog.sha256s([node.key for node in nodes]))
-    digests = {
-        node.key: (node.size, known[node.key])
-        for node in nodes
-        if node.key in known and node.size is not None
-    }
+    keys = json.dumps([] if reread else [node.key for node in nodes])
+    # Size and digest of one version: the file may be another by now than when it was listed.
+    known = engine.query(lambda: catalog.read(_KNOWN, (keys,)))
+    digests = {key: (size, digest) for key, size, digest in known}
     missing = [node for node in nodes if node.key not in digests]
     hasher = Hasher()
 

@@ -8,27 +8,17 @@ for them, each reading under the condition that the file is still the one that w
 from __future__ import annotations
 
 import errno
-import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TypeAlias, Union, cast
+from typing import cast
 
-from skillfs.core.digest import xxh3
 from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.model import Place
-from skillfs.core.refs import MAX_COMPONENT_BYTES, MAX_REF_BYTES, component_fault, is_below
-from skillfs.errors import quoted
-from skillfs.stores.base import (
-    FileState,
-    FolderHandle,
-    Handle,
-    Listed,
-    StaleFile,
-    UnfitKey,
-    WritableStore,
-)
-from skillfs.stores.source import Found, Source, Tells, WritableSource
+from skillfs.core.refs import is_below
+from skillfs.stores.base import FileState, FolderHandle, Handle, StaleFile, WritableStore
+from skillfs.stores.folder_tree import FolderTree, Link, TreeFolder
+from skillfs.stores.source import Source, Tells, WritableSource
 
 __all__ = ["RemoteStore"]
 
@@ -38,16 +28,8 @@ START = HEAD_LIMIT
 KEPT = 1 << 20
 """Bytes up to which the start of a file that was read is kept while it is open."""
 
-MOST_UNFIT = 50
-"""How many keys that are left out are told of each folder."""
-
 SPOOLED = 8 << 20
 """Bytes of a file being written that are held in memory; more go to a temporary file."""
-
-_Node: TypeAlias = dict[str, Union["_Node", FileState]]
-
-_UNFIT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff/"
-_SOUND = re.compile(rf"(?!\.\.?(?:/|\Z))[^{_UNFIT}]+(?:/(?!\.\.?(?:/|\Z))[^{_UNFIT}]+)*").fullmatch
 
 
 class RemoteStore:
@@ -59,9 +41,9 @@ class RemoteStore:
 
     remote = True
 
-    def __init__(self, source: Source, tree: _Tree | None = None) -> None:
+    def __init__(self, source: Source, tree: FolderTree | None = None) -> None:
         self._source = source
-        self._tree = tree or _Tree()
+        self._tree = tree or FolderTree()
         self.url = source.url
         self.spellings = source.spellings
         self.account = source.account
@@ -85,7 +67,7 @@ class RemoteStore:
 
     def look(self, paths: Collection[str] = ("",)) -> RemoteStore:
         """See `Store.look`: one listing for each folder that lies in no other of them."""
-        tree = _Tree()
+        tree = FolderTree()
         tops = [p for p in sorted(set(paths)) if not any(is_below(p, top) for top in paths if top != p)]
         for top in tops:
             for found in self._source.find(top):
@@ -114,12 +96,11 @@ class RemoteStore:
         node = self._tree.at(place.path)
         if not isinstance(node, dict):
             raise FileNotFoundError(errno.ENOENT, "there is no such folder")
-        return nullcontext(_RemoteFolder(self._tree, place.path, node))
+        return nullcontext(TreeFolder(self._tree, place.path, node))
 
     def state(self, place: Place) -> FileState | None:
         """See `Store.state`."""
-        node = self._tree.at(place.path)
-        return self._tree.folder_state(place.path, node) if isinstance(node, dict) else node
+        return self._tree.state(place.path)
 
     def in_step(self, place: Place, signature: bytes) -> bool:
         """See `Store.in_step`."""
@@ -128,7 +109,8 @@ class RemoteStore:
 
     def is_regular(self, place: Place) -> bool | None:
         """See `Store.is_regular`."""
-        return isinstance(self._tree.at(place.path), FileState)
+        node = self._tree.at(place.path)
+        return None if isinstance(node, Link) else isinstance(node, FileState)
 
     def exists(self, place: Place) -> bool:
         """See `Store.exists`."""
@@ -149,8 +131,13 @@ class RemoteStore:
         return None
 
     def resolve(self, place: Place) -> Place | str:
-        """See `Store.resolve`: there are no links."""
-        return place if self.exists(place) else "link-dangling"
+        """See `Store.resolve`; a link leads to what is none."""
+        node = self._tree.at(place.path)
+        if isinstance(node, Link):
+            place, node = Place(0, node.target), self._tree.at(node.target)
+        if node is None:
+            return "link-dangling"
+        return "link-loop" if isinstance(node, Link) else place
 
     def is_rooted(self) -> bool:
         """See `Store.is_rooted`."""
@@ -318,139 +305,6 @@ class RemoteSink:
     def discard(self) -> None:
         """See `Sink.discard`."""
         self._file.close()
-
-
-class _Tree:
-    """What a listing has shown, by folder."""
-
-    def __init__(self) -> None:
-        self._root: _Node = {}
-        self._left_out: list[tuple[str, str, str]] = []
-        self._last: tuple[str, _Node] = ("", self._root)
-        self.special: dict[str, list[str]] = {}
-        self.unfit: dict[str, list[UnfitKey]] = {}
-
-    def add(self, found: Found) -> None:
-        """Take one thing of a listing in."""
-        key = found.key
-        if not key:
-            return  # a marker of the root itself
-        if not _is_sound(key):
-            if found.kind == "folder":
-                return  # what lies below tells
-            if key.endswith("/") and _is_sound(key[:-1]):
-                self._left_out.append((key[:-1], "directory-marker", "marks a folder and holds nothing"))
-            else:
-                shown = quoted(key)
-                message = (
-                    f"the key {shown} cannot be the path of a file and is left out; copy it to one that can"
-                )
-                self._left_out.append((key, "unfit-key", message))
-            return
-        above, _, name = key.rpartition("/")
-        last, node = self._last
-        if above != last:
-            node = self._grown(above)
-            self._last = (above, node)
-        there = node.get(name)
-        if found.kind == "folder":
-            if isinstance(there, FileState):
-                self._leave_out_file(key)
-            if not isinstance(there, dict):
-                node[name] = {}
-        elif isinstance(there, dict):
-            self._leave_out_file(key)
-        elif found.kind == "other":
-            self.special.setdefault(above, []).append(name)
-        else:
-            node[name] = found.state
-
-    def _grown(self, path: str) -> _Node:
-        node = self._root
-        at = 0
-        for name in path.split("/") if path else ():
-            at += len(name) + 1
-            child = node.get(name)
-            if not isinstance(child, dict):
-                if child is not None:
-                    self._leave_out_file(path[: at - 1])
-                child = node[name] = {}
-            node = child
-        return node
-
-    def _leave_out_file(self, key: str) -> None:
-        message = (
-            "is the key of a file and of a folder at once, and the file is left out; move it to another key"
-        )
-        self._left_out.append((key, "file-and-folder", message))
-
-    def finish(self) -> None:
-        """Tell what was left out with the nearest folder that is there."""
-        for key, code, message in self._left_out:
-            node, parts = self._root, key.split("/")
-            depth = 0
-            while depth < len(parts) - 1 and isinstance(child := node.get(parts[depth]), dict):
-                node, depth = child, depth + 1
-            folder = "/".join(parts[:depth])
-            told = self.unfit.setdefault(folder, [])
-            name = parts[-1] if code != "unfit-key" and depth == len(parts) - 1 else ""
-            if len(told) < MOST_UNFIT:
-                told.append(UnfitKey(code, name, message))
-        self._left_out.clear()
-
-    def at(self, path: str) -> _Node | FileState | None:
-        """What lies at a path."""
-        node: _Node | FileState | None = self._root
-        for name in path.split("/") if path else ():
-            if not isinstance(node, dict):
-                return None
-            node = node.get(name)
-        return node
-
-    def folder_state(self, path: str, node: _Node) -> FileState:
-        """The state of a folder: another when a name comes or goes."""
-        names = sorted(f"{name}/" if isinstance(child, dict) else name for name, child in node.items())
-        told = (self.unfit.get(path), self.special.get(path))
-        signature = xxh3("\0".join([*names, *(repr(t) for t in told if t)]).encode())
-        return FileState(signature.hex().encode(), 0, 0)  # of a folder no time is known
-
-
-class _RemoteFolder:
-    """A folder as a listing has shown it; see `FolderHandle`."""
-
-    def __init__(self, tree: _Tree, path: str, node: _Node) -> None:
-        self._tree = tree
-        self._path = path
-        self._node = node
-        self.state = tree.folder_state(path, node)
-
-    def entries(self) -> Listed:
-        """See `FolderHandle.entries`."""
-        folders: list[str] = []
-        files: list[str] = []
-        for name, child in self._node.items():
-            (folders if isinstance(child, dict) else files).append(name)
-        special = self._tree.special.get(self._path, [])
-        return Listed(folders, files, [], special, [], self._tree.unfit.get(self._path, ()))
-
-    def stat(self, name: str) -> tuple[FileState, int]:
-        """See `FolderHandle.stat`."""
-        child = self._node.get(name)
-        if not isinstance(child, FileState):
-            raise FileNotFoundError(errno.ENOENT, "there is no such file")
-        return child, 1
-
-    def hash(self, name: str, *, head: int = 0) -> tuple[FileState, bytes, bytes, int]:
-        """Not here: a file that nobody asked for is not read."""
-        raise NotImplementedError
-
-
-def _is_sound(key: str) -> bool:
-    if _SOUND(key) is None:
-        return False
-    if len(key) * 4 <= MAX_COMPONENT_BYTES:
-        return True
-    return len(key.encode()) <= MAX_REF_BYTES and not any(map(component_fault, key.split("/")))
 
 
 def _bare(state: FileState) -> FileState:

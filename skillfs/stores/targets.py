@@ -40,7 +40,7 @@ from skillfs.stores.fsspec_source import FsspecSource
 from skillfs.stores.remote import RemoteStore
 from skillfs.stores.source import RootedSource, Source, remade
 
-__all__ = ["open_target"]
+__all__ = ["open_source", "open_target"]
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _THROUGH = frozenset({*_CACHES, "skill", "generic"})
@@ -81,6 +81,12 @@ _Where: TypeAlias = _Folder | _InArchive
 
 
 def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | str:
+    """Open the store that a URL names; see `open_source`."""
+    source = open_source(url, fs, options)
+    return source if isinstance(source, str) else RemoteStore(source)
+
+
+def open_source(url: str, fs: object, options: dict[str, Any]) -> Source | str:
     """Open the filesystem that a URL names, or take the one that is given.
 
     Args:
@@ -89,7 +95,7 @@ def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | 
         options: For the filesystem of the URL; of a chained one by protocol, as fsspec takes them.
 
     Returns:
-        The store; or the path, where it turns out to be a local folder.
+        Its source; or the path, where it turns out to be a local folder.
 
     Raises:
         InvalidArgumentError: The URL is of an unknown kind, holds a password or goes through a cache; a
@@ -110,12 +116,12 @@ def open_target(url: str, fs: object, options: dict[str, Any]) -> RemoteStore | 
         place = _guarded(lambda: _given(fs, str(fs._strip_protocol(url))), "fs")
     if isinstance(place, _Folder) and isinstance(place.fs, LocalFileSystem):
         return place.root
-    source = _guarded(lambda: _source_of(place), url if fs is None else "fs")
+    source: Source = _guarded(lambda: _source_of(place), url if fs is None else "fs")
     if isinstance(source, RootedSource):
         source.check_root()
     given = (url.rstrip("/"),) if fs is None and "::" not in url else ()
     source.spellings = tuple(dict.fromkeys((*source.spellings, *given)))
-    return RemoteStore(source)
+    return source
 
 
 # -- to a place ----------------------------------------------------------------------------------------------

@@ -16,14 +16,15 @@ from skillfs.core.model import Place
 from skillfs.core.refs import component_fault
 from skillfs.stores.base import FileState, StaleFile
 from skillfs.stores.fsspec_source import FsspecSource
-from skillfs.stores.remote import RemoteStore, _Tree
+from skillfs.stores.folder_tree import FolderTree
+from skillfs.stores.remote import RemoteStore
 from skillfs.stores.source import Found
 
 STATE = FileState(b"v", 1, 0)
 
 
-def tree_of(keys: list[str]) -> _Tree:
-    tree = _Tree()
+def tree_of(keys: list[str]) -> FolderTree:
+    tree = FolderTree()
     for number, key in enumerate(keys):
         tree.add(Found(key, "file", FileState(key.encode("utf-8", "surrogatepass"), number, 0)))
     tree.finish()

@@ -1,0 +1,404 @@
+"""A filesystem with a lock: what it does not name exactly is neither read nor told."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from skillfs import (
+    ChangedError,
+    IntegrityError,
+    InvalidArgumentError,
+    NotFoundError,
+    SkillFileSystem,
+    SkillFSError,
+)
+from skillfs.core.lock import Lock
+from skillfs.faces.mcp.listed import Listed
+from skillfs.faces.mcp.resources import Resources
+from skillfs.faces.mcp.skills import SKIPPED, Skills
+from skillfs.faces.mcp.uris import uri_of
+from skillfs.history.locking import write_lock
+from skillfs.tools import call
+from tests.conftest import skill_md, write
+
+if TYPE_CHECKING:
+    from tests.servers.s3 import Bucket
+
+Opened = Callable[..., SkillFileSystem]
+
+EVIL = "evilmarker"
+FILES = {
+    "a/SKILL.md": skill_md("a", "About a."),
+    "a/x.md": "# One\nsome words\n",
+    "b/SKILL.md": skill_md("b", "About b."),
+    "b/x.md": "# Two\nsome words\n",
+    "c/SKILL.md": skill_md("c", "About c."),
+}
+WRONG = {
+    "b/SKILL.md": f"---\nname: {EVIL}\ndescription: {EVIL} words.\nlicense: {EVIL}\n{EVIL}: 1\n---\n{EVIL}\n",
+    "a/new.md": f"some words {EVIL}\n",
+    "a/x.md": f"# One\nsome words {EVIL}\n",
+    f"new/{EVIL}.md": "some words",
+    "new/SKILL.md": f"---\nname: {EVIL}2\ndescription: {EVIL} words.\n---\n",
+}
+UNREADABLE = ("b/SKILL.md", "a/new.md", "a/x.md", "new/SKILL.md")
+
+
+def answered(answer: Any) -> None:
+    """Raise what the answer of a tool tells of an error."""
+    if not answer["success"]:
+        assert answer["output"] == ""
+        error = {"integrity": IntegrityError, "not_found": NotFoundError}[answer["error"]["code"]]
+        raise error(answer["error"]["message"])
+
+
+READINGS: dict[str, Callable[[SkillFileSystem, str], object]] = {
+    "get_content": lambda fs, path: fs.get_content(path),
+    "nothing of it": lambda fs, path: fs.get_content(path, length=0),
+    "behind its end": lambda fs, path: fs.get_content(path, start=10**9),
+    "encoding": lambda fs, path: fs.get_content(path, encoding="latin-1"),
+    "by uuid": lambda fs, path: fs.get_content(fs.entry(path).uuid),
+    "by id": lambda fs, path: fs.get_lines(fs.entry(path).id, 1, 1),
+    "get_lines": lambda fs, path: fs.get_lines(path),
+    "some lines": lambda fs, path: fs.get_lines(path, 1, 1, most_characters=1),
+    "outline": lambda fs, path: fs.outline(path),
+    "cat_file": lambda fs, path: fs.cat_file(path),
+    "range": lambda fs, path: fs.cat_file(path, 1, 2),
+    "empty range": lambda fs, path: fs.cat_file(path, 2, 2),
+    "head": lambda fs, path: fs.head(path, 1),
+    "tail": lambda fs, path: fs.tail(path, 1),
+    "open": lambda fs, path: fs.open(path),
+    "read_text": lambda fs, path: fs.read_text(path),
+    "cat_ranges": lambda fs, path: fs.cat_ranges([path], 0, 1, on_error="raise"),
+    "checksum": lambda fs, path: fs.checksum(path),
+    "read_file": lambda fs, path: answered(call(fs, "read_file", {"path": path})),
+    "skill_get_content": lambda fs, path: call(fs, "skill_get_content", {"id": path}),
+    "skill_outline": lambda fs, path: call(fs, "skill_outline", {"id": path}),
+    "resource": lambda fs, path: Resources(fs, Listed(fs)).read(uri_of(path)),
+}
+
+
+@pytest.fixture
+def lock(root: Path, open_fs: Opened) -> Lock:
+    """Of what is at `root` before it goes wrong."""
+    write(root, FILES)
+    lock = open_fs().lock()
+    write(root, WRONG)
+    return lock
+
+
+def everything(fs: SkillFileSystem, prefix: str = "") -> str:
+    """All that listings and searches tell."""
+    told: list[object] = [
+        *(fs.skills(), fs.skills(fold=True), fs.problems(), fs.to_prompt(), str(fs.skill_tree())),
+        *(str(fs.skill_tree("/", details=True, hidden=True)), fs.skill_tree(details=True).to_dict()),
+        [fs.skill(f"{prefix}{name}") for name in ("a", "b", "c", "new")],
+        [fs.search(words, limit=100) for words in ("some words", "about", "nothing else")],
+        call(fs, "skill_tree", {}),
+        call(fs, "skill_search", {"query": "some words"}),
+    ]
+    return "\n".join(map(repr, told)).replace(f"{EVIL}.md", "")
+
+
+@pytest.mark.parametrize("way", READINGS)
+@pytest.mark.parametrize("several", [False, True])
+def test_every_reading_is_refused(root: Path, open_fs: Opened, lock: Lock, way: str, several: bool) -> None:
+    fs, prefix = open_fs(lock=lock), ""
+    if several:
+        whole = SkillFileSystem({"m": write(root.parent / "fresh", FILES)}, index=":memory:").lock()
+        fs, prefix = SkillFileSystem({"m": root}, index=":memory:", lock=whole), "m/"
+    for path in UNREADABLE:
+        with pytest.raises(IntegrityError) as error:
+            READINGS[way](fs, prefix + path)
+        assert "skillfs lock" in str(error.value)
+        assert EVIL not in str(error.value)
+    for path in ("a/SKILL.md", "b/x.md", "c/SKILL.md"):
+        READINGS[way](fs, prefix + path)
+    with pytest.raises((NotFoundError, MCPError)):
+        READINGS[way](fs, f"{prefix}nowhere.md")
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "memory"])
+def test_nothing_is_told_of_what_is_not_locked(
+    root: Path, open_fs: Opened, lock: Lock, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = ""
+    if kind == "one":
+        fs = open_fs(lock=lock)
+    elif kind == "several":
+        whole = SkillFileSystem({"m": write(root.parent / "fresh", FILES)}, index=":memory:").lock()
+        fs, prefix = SkillFileSystem({"m": root}, index=":memory:", lock=whole), "m/"
+    else:
+        memory = fsspec.filesystem("memory")
+        for path, text in {**FILES, **WRONG}.items():
+            memory.pipe_file(f"/enforced/{path}", text.encode())
+        fs = SkillFileSystem("memory://enforced", index=":memory:", lock=lock, skip_instance_cache=True)
+    try:
+        assert EVIL not in everything(fs, prefix)
+        told = {skill.path: (skill.name, skill.description) for skill in fs.skills()}
+        assert told == {
+            f"{prefix}a": ("a", "About a."),
+            f"{prefix}b": ("b", ""),
+            f"{prefix}c": ("c", "About c."),
+            f"{prefix}new": ("new", ""),
+        }
+        wrong = [problem.path for problem in fs.problems() if problem.code == "lock-mismatch"]
+        assert wrong == [f"{prefix}b/SKILL.md", f"{prefix}new/SKILL.md"]
+        for name in (EVIL, f"{EVIL}2"):
+            with pytest.raises(NotFoundError):
+                fs.skill(name)
+            with pytest.raises(NotFoundError):
+                fs.entry(f"name:{name}")
+        assert fs.entry("name:b").path == f"{prefix}b"
+        assert [hit.path for hit in fs.search("some words").hits] == [f"{prefix}b/x.md"]
+        assert fs.search("some words").hits[0].skill_name == "b"
+        prompt = fs.to_prompt()
+        assert "<name>a</name>" in prompt
+        assert "<name>b</name>" not in prompt
+        if kind != "several":
+            page = Skills(fs, Listed(fs)).page(None)
+            assert [skill["frontmatter"]["name"] for skill in page["skills"]] == ["a", "c"]
+            assert [skipped["uri"] for skipped in page["_meta"][SKIPPED]] == [
+                uri_of("b/SKILL.md"), uri_of("new/SKILL.md"),
+            ]  # fmt: skip
+            assert EVIL not in json.dumps(page).replace(f"{EVIL}.md", "")
+    finally:
+        if kind == "memory":
+            memory.rm("/enforced", recursive=True)
+
+
+def test_what_is_mended_is_told_again(root: Path, open_fs: Opened, lock: Lock) -> None:
+    fs = open_fs(lock=lock, max_age=0)
+    assert fs.skill("b").description == ""
+    write(root, FILES)
+    assert fs.skill("b").description == "About b."
+    assert fs.get_content("a/x.md").text == FILES["a/x.md"]
+    assert f"{EVIL}2" not in everything(fs)
+    write(root, WRONG)
+    assert EVIL not in everything(fs)
+
+
+def test_an_unlocked_skill_takes_no_name_from_a_locked_one(root: Path, open_fs: Opened) -> None:
+    write(root, FILES)
+    lock = open_fs().lock()
+    write(root, {"0/SKILL.md": skill_md("a", "Another a."), "0/a/SKILL.md": "named a by its folder"})
+    assert open_fs().skill("a").path == "0"
+    fs = open_fs(lock=lock)
+    assert fs.skill("a").path == "a"
+    assert fs.skill("a").shadowed_by is None
+    assert "<location>a/SKILL.md</location>" in fs.to_prompt()
+
+
+def test_links(root: Path, open_fs: Opened) -> None:
+    write(root, {**FILES, "out/SKILL.md": skill_md("out"), "out/t.md": "target", "out/u.md": "other"})
+    (root / "a/link.md").symlink_to("../out/t.md")
+    (root / "a/folder").symlink_to("../out")
+    whole = open_fs().lock()
+    only_a = open_fs().lock(["a"])
+    for lock in (whole, only_a):
+        assert open_fs(lock=lock).cat_file("a/link.md") == b"target"
+    assert open_fs(lock=whole).cat_file("a/folder/u.md") == b"other"
+    with pytest.raises(IntegrityError, match="does not name"):
+        open_fs(lock=only_a).cat_file("a/folder/u.md")
+    with pytest.raises(IntegrityError, match="does not name"):
+        open_fs(lock=only_a).cat_file("out/t.md")
+    (root / "a/link.md").unlink()
+    (root / "a/link.md").symlink_to("../out/u.md")  # locked by itself, but not as what this link leads to
+    with pytest.raises(IntegrityError, match="not as the lock names it"):
+        open_fs(lock=whole).cat_file("a/link.md")
+
+
+def test_a_lock_is_read_once_and_goes_along(root: Path, open_fs: Opened, lock: Lock, tmp_path: Path) -> None:
+    file = tmp_path / "skills.lock"
+    write_lock(file, lock)
+    fs = SkillFileSystem(root, index=tmp_path / "index", lock=file, base_paths=["a", "c"])
+    write_lock(file, open_fs().lock())
+    for one in (fs, pickle.loads(pickle.dumps(fs))):
+        with pytest.raises(IntegrityError):
+            one.get_content("a/x.md")
+        assert one.get_content("c/SKILL.md").text == FILES["c/SKILL.md"]
+        assert one.skill("c").description == "About c."
+        assert EVIL not in repr(one.skills())
+    child = os.fork()
+    if child == 0:
+        try:
+            fs.get_content("a/x.md")
+        except IntegrityError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert (
+        SkillFileSystem(root, index=":memory:", lock=str(file)).get_content("a/x.md").text == WRONG["a/x.md"]
+    )
+    for path, kind in (
+        (tmp_path / "none", NotFoundError),
+        (7, InvalidArgumentError),
+        (b"x", InvalidArgumentError),
+    ):
+        with pytest.raises(kind):
+            SkillFileSystem(root, index=":memory:", lock=path)  # type: ignore[arg-type]
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(IntegrityError):
+        SkillFileSystem(root, index=":memory:", lock=file)
+
+
+def test_confined_mounts_keep_the_lock(root: Path, lock: Lock) -> None:
+    whole = SkillFileSystem({"m": write(root.parent / "fresh", FILES)}, index=":memory:").lock()
+    fs = SkillFileSystem({"m": root}, index=":memory:", lock=whole, base_paths=["m/a", "m/b"])
+    for path in ("m/a/x.md", "m/b/SKILL.md"):
+        with pytest.raises(IntegrityError):
+            fs.cat_file(path)
+        with pytest.raises(IntegrityError):
+            fs.get_content(path, base_paths=["m"])
+    with pytest.raises(NotFoundError):
+        fs.cat_file("m/c/SKILL.md")
+    assert EVIL not in repr(fs.skills(base_paths=["m/b"]))
+
+
+def test_what_is_written_is_not_read_before_it_is_locked(root: Path, open_fs: Opened) -> None:
+    write(root, FILES)
+    fs = open_fs(lock=open_fs().lock(), writable=True)
+    fs.pipe_file("a/x.md", b"mine")
+    with pytest.raises(IntegrityError):
+        fs.cat_file("a/x.md")
+    assert fs.verify(open_fs().lock()).ok
+    assert open_fs(lock=fs.lock()).cat_file("a/x.md") == b"mine"
+
+
+def test_large_files(root: Path, open_fs: Opened, tmp_path: Path) -> None:
+    """Of them a part is read, and the whole is what counts."""
+    line = "0123456789" * 12 + "\n"
+    write(root, {**FILES, "a/large.md": line * 30_000})
+    lock = open_fs().lock()
+    fs = SkillFileSystem(root, index=tmp_path / "index", lock=lock)
+    for _ in range(2):
+        assert fs.get_content("a/large.md", 121 * 20_000, 121).text == line
+        assert fs.cat_file("a/large.md", -121) == line.encode()
+        assert fs.open("a/large.md").read() == (line * 30_000).encode()
+    opened = fs.open("a/large.md")
+    with open(root / "a/large.md", "r+b") as file:
+        file.seek(5)
+        file.write(b"X")
+    for work in (
+        lambda: fs.get_content("a/large.md", 121 * 20_000, 121),
+        lambda: fs.get_content("a/large.md", length=0),
+        lambda: fs.cat_file("a/large.md", -121),
+        lambda: fs.open("a/large.md"),
+    ):
+        with pytest.raises(IntegrityError):
+            work()
+    with pytest.raises(SkillFSError) as error:
+        opened.read()
+    assert error.value.code in ("integrity", "changed")
+
+
+def test_on_a_bucket(bucket: Bucket) -> None:
+    bucket.seed({path: text.encode() for path, text in FILES.items()})
+    options: dict[str, Any] = {
+        "target_options": bucket.server.target_options, "index": ":memory:", "skip_instance_cache": True,
+    }  # fmt: skip
+    lock = SkillFileSystem(bucket.url, **options).lock()
+    fs = SkillFileSystem(bucket.url, lock=lock, **options)
+    assert fs.get_content("a/x.md").text == FILES["a/x.md"]
+    assert [skill.description for skill in fs.skills()] == ["About a.", "About b.", "About c."]
+    bucket.seed({path: text.encode() for path, text in WRONG.items()})
+    with pytest.raises(IntegrityError):
+        fs.get_content("a/x.md")
+    fs.sync()
+    assert EVIL not in everything(fs)
+    bucket.seed({path: text.encode() for path, text in FILES.items()})
+    assert fs.get_content("a/x.md").text == FILES["a/x.md"]  # what a listing said is not what counts
+
+
+CHANGER = """
+import os, random, sys, time
+path, good = sys.argv[1], open(sys.argv[1], "rb").read()
+bad = [b"EVIL" + good[4:], good + b"EVIL", good[: len(good) // 2], b"", good[:-4] + b"EVIL"]
+print("ready", flush=True)
+while True:
+    what = random.choice(bad)
+    way = random.randrange(4)
+    if way == 0:
+        with open(path + ".new", "wb") as file:
+            file.write(what)
+        os.replace(path + ".new", path)
+    elif way == 1:
+        with open(path, "r+b") as file:
+            file.write(what)
+            file.truncate(len(what))
+    elif way == 2:
+        with open(path, "ab") as file:
+            file.write(b"EVIL")
+    else:
+        os.truncate(path, random.randrange(len(good)))
+    with open(path + ".good", "wb") as file:
+        file.write(good)
+    os.replace(path + ".good", path)
+    time.sleep(random.random() * 0.01)
+"""
+
+
+def read_against_a_changer(root: Path, open_fs: Opened, size: int, readings: int) -> None:
+    """Some readings are refused; all others give the locked bytes."""
+    chooser = random.Random(7)
+    good = bytes(chooser.choices(b"abcdefgh\n", k=size))
+    write(root, {"a/SKILL.md": skill_md("a"), "a/x.md": good})
+    fs = open_fs(lock=open_fs().lock(), max_age=0)
+    given = refused = 0
+    with subprocess.Popen(
+        [sys.executable, "-c", CHANGER, str(root / "a/x.md")], stdout=subprocess.PIPE
+    ) as changer:
+        try:
+            assert changer.stdout is not None
+            changer.stdout.readline()
+            number = 0
+            until = time.monotonic() + 60
+            while number < readings or (given < 5 and time.monotonic() < until):
+                number += 1
+                start = chooser.randrange(size)
+                try:
+                    if number % 4 == 0:
+                        found, wanted = fs.cat_file("a/x.md"), good
+                    elif number % 4 == 1:
+                        found, wanted = fs.cat_file("a/x.md", start, start + 99), good[start : start + 99]
+                    elif number % 4 == 2:
+                        text = fs.get_content("a/x.md", start, 50).text
+                        found, wanted = text.encode(), good[start : start + 50]
+                    else:
+                        with fs.open("a/x.md") as file:
+                            file.seek(start)
+                            found, wanted = file.read(70), good[start : start + 70]
+                except (IntegrityError, ChangedError, NotFoundError):
+                    refused += 1
+                    continue
+                assert found == wanted
+                given += 1
+        finally:
+            changer.kill()
+    assert given
+    assert refused
+
+
+@pytest.mark.parametrize("size", [3_000, 1_200_000])
+def test_only_locked_bytes_come_out_while_a_file_changes(root: Path, open_fs: Opened, size: int) -> None:
+    read_against_a_changer(root, open_fs, size, 300 if size < 1 << 20 else 60)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("size", [1, 3_000, 300_000, 2_000_000])
+def test_only_locked_bytes_come_out_of_thousands_of_readings(root: Path, open_fs: Opened, size: int) -> None:
+    read_against_a_changer(root, open_fs, size, 20_000 if size < 1 << 20 else 3_000)
