@@ -653,6 +653,8 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         `watch_reason` why it is not watched, and `watched_folders` how many folders are, or None to who may
         see only some skills.
 
+        Of a snapshot `at` is the digest of its record.
+
         Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
         with its name.
         """

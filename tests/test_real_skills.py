@@ -15,6 +15,7 @@ import pytest
 from platformdirs import user_cache_path
 
 from skillfs import SkillFileSystem
+from skillfs.core.lock import parse_lock, render_lock
 from skillfs.core.model import Kind
 from skillfs.errors import NotTextError
 from tests.test_tree import listed, nodes
@@ -152,3 +153,11 @@ def test_nothing_changes_by_looking_again(real: Path, fs: SkillFileSystem) -> No
     again = SkillFileSystem(real, index=fs._engine.database.path, skip_instance_cache=True)
     assert again.revision == fs.revision == before
     assert again.skills() == fs.skills()
+
+
+def test_all_are_as_they_were_locked(fs: SkillFileSystem) -> None:
+    lock = parse_lock(render_lock(fs.lock()))
+    assert len(lock.skills) == SKILLS
+    found = fs.verify(lock)
+    assert found.ok
+    assert found.counts["files.ok"] == sum(len(skill.files) for skill in lock.skills)

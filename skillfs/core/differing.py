@@ -173,7 +173,7 @@ def _told(
                 old_link=was.link,
             )
         )
-    return tuple(sorted(found, key=lambda one: (one.path, one.kind != "removed")))
+    return tuple(sorted(found, key=lambda one: (one.path.replace("/", "\0"), one.kind != "removed")))
 
 
 def _uuid(identities: Identities, place: _Place, thing: _Thing) -> str:

@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from skillfs.core.manifest import (
     Manifest,
@@ -362,7 +362,8 @@ def _check(skills: Sequence[LockedSkill]) -> None:
         if not any(file.path == _SKILL_MD for file in skill.files):
             raise bad_lock(f"tells a skill at {quoted(skill.path or '/')} without a {_SKILL_MD}")
     try:
-        tree = [ManifestSkill(s.path, s.digest, tuple(map(ManifestFile._make, s.files))) for s in skills]
+        # What it looks at, paths, files of both kinds have.
+        tree = [ManifestSkill(s.path, s.digest, cast("tuple[ManifestFile, ...]", s.files)) for s in skills]
         Manifest(tuple(tree)).check()
     except IntegrityError as error:
         raise bad_lock("names a path twice, or a file with another skill than its own") from error

@@ -41,6 +41,7 @@ OBJECTS_VARIABLE = "SKILLFS_OBJECTS"
 _ELSEWHERE = {
     "changes": ("state_commands", "changes"),
     "check": ("state_commands", "check"),
+    "diff": ("diff_commands", "diff"),
     "digest": ("lock_commands", "digest"),
     "index": ("state_commands", "index"),
     "init": ("state_commands", "init"),
@@ -53,6 +54,7 @@ _ELSEWHERE = {
     "status": ("state_commands", "status"),
     "tools": ("tool_commands", "tools"),
     "verify": ("lock_commands", "verify"),
+    "versions": ("diff_commands", "versions"),
     "watch": ("state_commands", "watch"),
 }
 """Commands of other modules: each with its module and its name there."""

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from skillfs.core.digest import sha256, xxh3, xxh3_of_blocks
-from skillfs.history.present import Present
 from skillfs.index.rows import NodeRow
 from skillfs.stores.base import Handle
 
-__all__ = ["Taken", "Wanted", "bare", "read_whole", "together", "wanted_of"]
+__all__ = ["Taken", "Wanted", "bare", "read_whole", "together"]
 
 HELD = 1 << 20
 """Bytes of a file up to which it is held in memory until it is stored; more go to a temporary file."""
@@ -65,20 +64,6 @@ class Taken(NamedTuple):
         """Let go of the temporary file."""
         if self.file is not None:
             self.file.close()
-
-
-def wanted_of(found: Present) -> list[Wanted]:
-    """All files that a manifest tells, each once."""
-    paths = {
-        file.node.key: Wanted(file.node, skill.below(file.path))
-        for skill in found.skills
-        for file in skill.files
-    }
-    for skill in found.skills:
-        for link in skill.links:
-            if link.file is not None:
-                paths.setdefault(link.file.key, Wanted(link.file, link.target))
-    return list(paths.values())
 
 
 def together(wanted: list[Wanted]) -> Iterator[list[Wanted]]:

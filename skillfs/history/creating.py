@@ -19,7 +19,7 @@ from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Place
 from skillfs.digests import Hasher
 from skillfs.errors import ChangedError, IntegrityError, IsFolderError, NotFoundError
-from skillfs.history.contents import Taken, Wanted, bare, read_whole, together, wanted_of
+from skillfs.history.contents import Taken, Wanted, bare, read_whole, together
 from skillfs.history.describing import described
 from skillfs.history.present import Present, present
 from skillfs.index.rows import NodeRow, Row
@@ -117,41 +117,37 @@ class _Creation:
 
     def _stored(self, found: Present) -> _Description | None:
         """What was found, once all its contents are stored; None where files changed meanwhile."""
-        wanted = wanted_of(found)
-        keys = [one.node.key for one in wanted]
+        # What links lead to is a file of some skill as well.
+        keys = [file.node.key for skill in found.skills for file in skill.files]
         known = self._engine.query(lambda: self._engine.catalog.sha256s(keys))
         digests: dict[int, tuple[int, bytes]] = {}
         unknown: list[Wanted] = []
-        for one in wanted:
-            node = one.node
-            read = self._read.get((node.key, bare(node)))
-            if read is None and node.size is not None and node.key in known:
-                read = node.size, known[node.key]
-            if read is None:
-                unknown.append(one)
-            else:
-                digests[node.key] = read
+        for skill in found.skills:
+            for below, node, _ in skill.files:
+                read = self._read.get((node.key, bare(node))) if self._read else None
+                if read is None and node.size is not None and node.key in known:
+                    read = node.size, known[node.key]
+                if read is None:
+                    unknown.append(Wanted(node, skill.below(below)))
+                else:
+                    digests[node.key] = read
         self._changed = False
-        self._total = len(wanted)
+        self._total = len(keys)
         digests.update(self._store(unknown))
         if self._changed:
             return None
         manifest = described(found, digests)
         text, parts = written(manifest)
         top = parse_top(text)
-        missing = self._missing(wanted, manifest, top, digests)
+        if self.newest is not None and self.newest[1].manifest == sha256(text).digest():
+            self._parts = frozenset()  # who takes it once more may want what is missing to come back
+        missing = self._missing(found, manifest, top)
         again = self._store(missing)
         if self._changed or any(digests[key] != one for key, one in again.items()):
             return None  # what the index knew of a file was of an earlier one
         return _Description(found, manifest, top, text, parts)
 
-    def _missing(
-        self,
-        wanted: list[Wanted],
-        manifest: Manifest,
-        top: ManifestTop,
-        digests: dict[int, tuple[int, bytes]],
-    ) -> list[Wanted]:
+    def _missing(self, found: Present, manifest: Manifest, top: ManifestTop) -> list[Wanted]:
         """A file of each content that is not stored."""
         changed = {name for name, digest in top.parts.items() if digest not in self._parts}
         needed = {
@@ -164,11 +160,13 @@ class _Creation:
         if not needed:
             return []
         self._there |= self._has_all(needed)
+        needed = {digest: size for digest, size in needed.items() if digest not in self._there}
         missing: dict[bytes, Wanted] = {}
-        for one in wanted:
-            digest = digests[one.node.key][1]
-            if digest in needed and digest not in self._there:
-                missing.setdefault(digest, one)
+        if needed:
+            for skill, told in zip(found.skills, manifest.skills, strict=True):
+                for file, one in zip(skill.files, told.files, strict=True):
+                    if one.digest in needed:
+                        missing.setdefault(one.digest, Wanted(file.node, skill.below(file.path)))
         return list(missing.values())
 
     # -- reading and storing -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from skillfs.core.wire import quote_name
 from skillfs.errors import ChangedError, InvalidArgumentError, not_found, quoted
 from skillfs.history.describing import described, within
 from skillfs.history.present import ATTEMPTS, Present, digests_of, present
+from skillfs.history.snapshots import Snapshots
 from skillfs.index.rows import Row
 from skillfs.lookup import Asked
 from skillfs.mounts import View
@@ -72,18 +73,22 @@ class Side(Protocol):
 # -- snapshots -----------------------------------------------------------------------------------------------
 
 
-def side_of_snapshot(catalog: SnapshotCatalog, record: SnapshotRecord, access: Access) -> Side:
+def side_of_snapshot(snapshots: Snapshots, ref: object, base_paths: Sequence[object] | None = None) -> Side:
     """A snapshot, or what of it may be seen.
 
     Args:
-        catalog: The snapshots of the object folder.
-        record: Its record.
-        access: What may be seen, by path.
+        snapshots: The snapshots among which it is.
+        ref: What names it.
+        base_paths: Folders that the call is confined to.
 
     Raises:
+        InvalidArgumentError: What names it, or a base, is malformed.
+        NotFoundError: No snapshot answers to it.
         IntegrityError: It is damaged.
         StoreUnavailableError: The object folder cannot be read now.
     """
+    record, access = snapshots.find(ref, base_paths)
+    catalog = snapshots.catalog()
     return _ConfinedSnapshot(catalog, record, access) if access.restricted else _Snapshot(catalog, record)
 
 
@@ -296,7 +301,10 @@ def _text(side: Side, path: str, file: ManifestFile) -> str:
 
 def _named(side: str, name: str) -> str:
     """The name of a text as `diff` and `git` write it."""
-    return f'"{side}/{name[1:]}' if name.startswith('"') else f"{side}/{name.lstrip('/')}"
+    if name.startswith('"'):
+        return f'"{side}/{name[1:]}'
+    # The name ends at a tab; without one it ends at its first blank.
+    return f"{side}/{name.lstrip('/')}" + "\t" * (" " in name)
 
 
 def _from_to(what: str, old: str | None, new: str | None) -> str:

@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from skillfs.core.lock import Lock, LockedFile, locked_skills, render_lock
@@ -23,6 +23,7 @@ from skillfs.errors import (
     InvalidArgumentError,
     NotFoundError,
     ReadOnlyError,
+    SkillFSError,
     StoreUnavailableError,
     quoted,
 )
@@ -39,6 +40,7 @@ from skillfs.history.restoring import (
 from skillfs.objects.blobs import Blobs
 from skillfs.opening import is_url, open_store
 from skillfs.stores.remote import RemoteStore
+from skillfs.stores.workers import Workers
 
 __all__ = ["Exported", "export", "locked", "rerooted", "without_links"]
 
@@ -46,6 +48,9 @@ LOCK_NAME = "skills.lock"
 _SKILL_MD = "SKILL.md"
 _TIME = (1980, 1, 1, 0, 0, 0)
 """What zip keeps as the time of every file: a manifest knows none, and the same content is the same zip."""
+
+AT_ONCE = 256
+"""Files that are given to threads at a time where they are written to a store."""
 
 _UNIX = 3
 _IS_FOLDER = 0x10  # as MS-DOS says it
@@ -248,7 +253,7 @@ def _write_store(
     options: dict[str, object],
     report: Report | None,
 ) -> None:
-    """Each skill's `SKILL.md` first, and nothing in place of what is there."""
+    """Each skill's `SKILL.md` first as far as that can be, and nothing in place of what is there."""
     store = open_store(url, target_options=options)
     if not isinstance(store, RemoteStore):
         raise InvalidArgumentError(f"{quoted(url)} is a local folder; name it by its path")
@@ -270,8 +275,7 @@ def _write_store(
                 store.make_folder(Place(0, path))
             made.add(path)
 
-    def write(path: str, blocks: Iterator[bytes]) -> None:
-        make(path.rpartition("/")[0])
+    def write(path: str, blocks: Iterable[bytes]) -> None:
         sink = store.create(Place(0, path), exclusive=True)
         try:
             for block in blocks:
@@ -286,15 +290,22 @@ def _write_store(
                 f"{quoted(path)} was put into the store meanwhile; name a store that is empty"
             ) from error
 
+    def write_file(one: tuple[str, ManifestFile]) -> None:
+        path, file = one
+        with blobs.open(file.digest, file.size) as handle:
+            write(path, handle.blocks())
+
     try:
-        for number, (path, file) in enumerate(files):
-            with blobs.open(file.digest, file.size) as handle:
-                write(path, handle.blocks())
-            if report is not None and number % 100 == 99:
-                report(number + 1, len(files))
-        for path in folders_in(manifest):
+        for path in (*(path.rpartition("/")[0] for path, _ in files), *folders_in(manifest)):
             make(path)
-        write(LOCK_NAME, iter((lock,)))
+        for at in range(0, len(files), AT_ONCE):
+            with Workers() as workers:
+                workers.map(write_file, files[at : at + AT_ONCE])
+            if report is not None:
+                report(min(at + AT_ONCE, len(files)), len(files))
+        write(LOCK_NAME, [lock])
+    except SkillFSError:
+        raise
     except PermissionError as error:
         raise ReadOnlyError("the store cannot be written to with these credentials; pass others") from error
     except FileNotFoundError as error:

@@ -317,7 +317,7 @@ class HistoryFace:
         from skillfs.history.diff import side_of_snapshot, side_of_store
 
         if which is not None:
-            return side_of_snapshot(self.snapshots.catalog(), *self.snapshots.find(which, base_paths))
+            return side_of_snapshot(self.snapshots, which, base_paths)
         views = self._seen_by(None)
         if len(views) != 1 or views[0].mount.name:
             raise InvalidArgumentError(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from skillfs.core.digest import sha256
+from skillfs.core.model import Place
 from skillfs.digests import Hasher, SkillFile
 from skillfs.errors import ChangedError, IsFolderError, NotFoundError
 from skillfs.index.rows import ROOT, NodeRow, RowKind, Visibility
@@ -216,6 +218,9 @@ def digests_of(found: Present, nodes: list[NodeRow], *, reread: bool = False) ->
     digests = {key: (size, digest) for key, size, digest in known}
     missing = [node for node in nodes if node.key not in digests]
     hasher = Hasher()
+    if not engine.store.remote:
+        digests.update(_at_their_places(found, missing, hasher))
+        missing = [node for node in missing if node.key not in digests]
 
     def compute(node: NodeRow) -> tuple[int, bytes]:
         return hasher.compute(view, SkillFile("", node.size, "", node))
@@ -230,3 +235,32 @@ def digests_of(found: Present, nodes: list[NodeRow], *, reread: bool = False) ->
         hasher.keep()
     digests.update((node.key, one) for node, one in zip(missing, computed, strict=True))
     return digests
+
+
+def _at_their_places(
+    found: Present, nodes: list[NodeRow], hasher: Hasher
+) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    """Size and SHA-256 of those files of a local store that lie, as they were seen, where their paths say.
+
+    To look each one up takes three times as long.
+    """
+    mount = found.view.mount
+    wanted = {node.key for node in nodes if node.target is None and not node.signature.endswith(b"?")}
+    for skill in found.skills if wanted else ():
+        for path, node, _ in skill.files:
+            if node.key not in wanted:
+                continue
+            try:
+                with mount.engine.store.open(Place(0, skill.below(path))) as handle:
+                    if handle.state.signature != node.signature:
+                        continue
+                    hashed, size = sha256(), 0
+                    for block in handle.blocks():
+                        hashed.update(block)
+                        size += len(block)
+                    if size != node.size or not handle.unchanged():
+                        continue
+            except OSError:  # by which what is looked up says more
+                continue
+            hasher.remember(mount, node, hashed.digest())
+            yield node.key, (size, hashed.digest())

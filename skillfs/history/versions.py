@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from skillfs.core.digest import sha256
 from skillfs.core.model import Skill
-from skillfs.core.phrases import Phrasebook, Weights, least_shared, phrases_of, positions
+from skillfs.core.phrases import Phrasebook, Weights, least_shared, phrases_of
 from skillfs.core.refs import PathRef
 from skillfs.core.textfacts import scan_text
 from skillfs.core.versions import SkillVersions, Version
@@ -143,22 +143,24 @@ def _of_all(found: list[_Found], least: Fraction, limit: int | None) -> list[Ski
     copies = _Copies(found, chain.from_iterable(numbers for numbers in skills_of if len(numbers) > 1))
     results: dict[int, SkillVersions] = {}
     for text, likeness in Phrasebook(phrases, least).likenesses(limit):
-        edited = [
-            (number, one.shared, len(phrases[one.text]))
-            for one in likeness.nearest
-            for number in skills_of[one.text]
-        ]
+        edited = sorted(
+            (
+                (number, one.shared, len(phrases[one.text]))
+                for one in likeness.nearest
+                for number in skills_of[one.text]
+            ),
+            key=lambda one: (-one[1], one[0]),
+        )
         for number in skills_of[text]:
             name = found[number].skill.name
             same = (other for other in skills_of[text] if other != number)
             total = len(skills_of[text]) - 1 + weights.total(likeness.texts)
-            own: Iterable[int] = ()
+            own: Iterator[int] = iter(())
             if name in of_name:
                 others = of_name[name].texts & ~(likeness.texts | 1 << text)
-                total += of_name[name].total(others)
-                own = (
-                    n for other in positions(others) for n in skills_of[other] if found[n].skill.name == name
-                )
+                if others:
+                    total += of_name[name].total(others)
+                    own = (n for n in named[name] if others >> text_of[n] & 1)
             told = _told(found, number, same, len(phrases[text]), edited, own, copies)
             results[number] = _versions(found[number], total, islice(told, limit))
     return [results[number] for number in range(len(found))]

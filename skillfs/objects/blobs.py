@@ -15,6 +15,7 @@ from skillfs.core.digest import sha256
 from skillfs.core.manifest import digest_text
 from skillfs.errors import IntegrityError, SkillFSError
 from skillfs.objects.folder import BLOBS, MANIFESTS, ObjectFolder, blob_name, digest_of_name, manifest_name
+from skillfs.objects.several import each
 from skillfs.objects.verified import VerifiedHandle
 
 __all__ = ["Blobs", "is_right", "set_aside_if_bad"]
@@ -50,7 +51,11 @@ class Blobs:
         if len(wanted) > (MANY_REMOTE if self.folder.remote else MANY_LOCAL):
             found = dict(self._listed(wanted))
             return {d for d in wanted if d in found and found[d] in (-1, sizes.get(d, found[d]))}
-        return {d for d in wanted if self.folder.has(blob_name(d), sizes.get(d))}
+
+        def has(digest: bytes) -> bool:
+            return self.folder.has(blob_name(digest), sizes.get(digest))
+
+        return {digest for digest, is_there in each(self.folder, has, wanted) if is_there}
 
     def open(self, digest: bytes, size: int) -> VerifiedHandle:
         """Open the content of a file; every byte is checked before it is given out.

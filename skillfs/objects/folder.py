@@ -8,8 +8,8 @@ An object folder is a local folder or lies behind any filesystem of fsspec. It h
     labels/<label>                 the name of a record
     bad/…                          what did not match its name, set aside
 
-and beside these what those who are at work need: locally `lock` and `tmp/…`, elsewhere `holds/…`. Nothing
-else that lies there is looked at or touched.
+and beside these what those who are at work need: locally `lock`, `turn` and `tmp/…`, elsewhere `holds/…`.
+Nothing else that lies there is looked at or touched.
 
 Names come from this package only: what was read from somewhere is validated before it becomes one.
 """
@@ -147,6 +147,9 @@ class ObjectFolder(Protocol):
 
     def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """All objects whose names begin with this, which ends with `/`; in order of their names."""
+
+    def has_any(self, prefix: str) -> bool:
+        """Whether there is any object whose name begins with this, which ends with `/`."""
 
     def put_all(self, objects: Iterable[tuple[str, Iterable[bytes]]]) -> None:
         """Write objects, each whole or not at all; when it returns all of them are there to stay.

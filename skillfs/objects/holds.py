@@ -153,7 +153,7 @@ class Holds:
         Raises:
             StoreUnavailableError: One has.
         """
-        if any(flag.is_lost for flag in self._own):
+        if any(flag.is_lost for flag in self._own if flag.pid == os.getpid()):
             raise StoreUnavailableError(
                 "this process was not heard of for too long, and others may be working on the object folder "
                 "now; begin anew"
@@ -166,12 +166,13 @@ class _Flag:
     Attributes:
         target: The filesystem.
         key: Its name in that.
+        pid: The process; in a forked child it is the parent's still.
     """
 
     def __init__(self, target: WritableSource, kind: str) -> None:
         self.target = target
         self.key = f"{_FOLDER}/{kind}-{secrets.token_hex(16)}"
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._renewed = 0.0
         self._is_up = False
         self._ended = threading.Event()
@@ -202,8 +203,7 @@ class _Flag:
 
     def end(self) -> None:
         """Take it down for good."""
-        # In a forked child it is the parent's still.
-        if self._pid == os.getpid():
+        if self.pid == os.getpid():
             self._ended.set()
             with self._changing:
                 self.take_down()

@@ -168,6 +168,10 @@ class LocalObjects:
             if stat.S_ISREG(st.st_mode) and is_name(prefix + name):
                 yield ObjectInfo(prefix + name, st.st_size, st.st_mtime_ns)
 
+    def has_any(self, prefix: str) -> bool:
+        """See `ObjectFolder.has_any`."""
+        return next(self.listed(prefix), None) is not None
+
     def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         """Names in a folder, in order, and what they are; nothing where there is no such folder."""
         with telling():

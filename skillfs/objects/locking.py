@@ -1,4 +1,8 @@
-"""How those who work on one local folder of objects keep out of each other's way: by a lock on a file."""
+"""How those who work on one local folder of objects keep out of each other's way: by locks on two files.
+
+Whoever is at work has locked the file `lock`, with others or alone. Whoever wants to do so holds `turn` in
+the same way until it has: while somebody waits to be alone nobody else begins, so that it gets its turn.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ __all__ = ["locked", "refuse_busy"]
 
 WAIT_SECONDS = 5.0
 
-_LOCK = "lock"
+_LOCK, _TURN = "lock", "turn"
 
 
 @contextlib.contextmanager
@@ -28,23 +32,34 @@ def locked(root: int, *, alone: bool, wait: bool) -> Iterator[None]:
         alone: Whether nobody else may hold it.
         wait: Whether to wait for others.
     """
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    until = time.monotonic() + (WAIT_SECONDS if wait else 0)
+    with contextlib.ExitStack() as stack:
+        with _locked(root, _TURN, kind, until):
+            stack.enter_context(_locked(root, _LOCK, kind, until))
+        yield
+
+
+@contextlib.contextmanager
+def _locked(root: int, name: str, kind: int, until: float) -> Iterator[None]:
     with telling():
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(_LOCK, flags, 0o600, dir_fd=root)
+        fd = os.open(name, flags, 0o600, dir_fd=root)
     pid = os.getpid()
     _held.add(fd)
     try:
-        _lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, WAIT_SECONDS if wait else 0)
+        _lock(fd, kind, until)
         yield
     finally:
         # In a forked child it was closed already, and the number may be another file's.
         if pid == os.getpid():
             _held.discard(fd)
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was just forked may not have let go yet
             os.close(fd)
 
 
-def _lock(fd: int, kind: int, seconds: float) -> None:
-    until = time.monotonic() + seconds
+def _lock(fd: int, kind: int, until: float) -> None:
     pause = 0.005
     while True:
         try:

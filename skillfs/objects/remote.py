@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -87,7 +86,6 @@ class FsspecObjects:
         self._source = source
         self._store = RemoteStore(source)
         self._made: set[str] = set()
-        self._making = threading.Lock()
         self._holds = Holds(source)
         self.url = source.url
 
@@ -142,6 +140,13 @@ class FsspecObjects:
                 if kind == "file" and is_name(key)
             ]
         yield from sorted(found)
+
+    def has_any(self, prefix: str) -> bool:
+        """See `ObjectFolder.has_any`: by one request on S3."""
+        folder = check_prefix(prefix)[:-1]
+        with _telling():
+            found = self._source.find(folder)
+            return any(kind == "file" and is_name(key) for key, kind, _ in found)
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -237,9 +242,7 @@ class FsspecObjects:
         folder = ""
         for part in name.split("/")[:-1]:
             folder = f"{folder}/{part}" if folder else part
-            with self._making:
-                if folder in self._made:
-                    continue
+            if folder not in self._made:
                 with _telling(existing=False), contextlib.suppress(FileExistsError):
                     self._target.make_folder(folder)
                 self._made.add(folder)
@@ -274,8 +277,16 @@ class _ObjectHandle:
                 with _telling():
                     return self._handle.read(offset, length)
             except StaleFile:
-                self._handle = self._opened()
+                self._open_again()
         raise StoreUnavailableError("an object changes faster than it can be read; try again")
+
+    def _open_again(self) -> None:
+        try:
+            self._handle = self._opened()
+        except FileNotFoundError as error:
+            raise IntegrityError(
+                "an object is missing from the object folder since it was opened; run: skillfs snapshot fsck"
+            ) from error
 
     def blocks(self) -> Iterator[bytes]:
         """See `Handle.blocks`."""
@@ -283,6 +294,7 @@ class _ObjectHandle:
             with _telling():
                 yield from self._handle.blocks()
         except StaleFile:
+            self._open_again()
             raise StoreUnavailableError("an object changed while it was read; try again") from None
 
     def unchanged(self) -> bool:

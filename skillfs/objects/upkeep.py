@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from skillfs.core.manifest import ManifestSkill, digest_text
 from skillfs.core.manifest_json import parse_part
@@ -22,16 +21,10 @@ from skillfs.objects.folder import (
     digest_of_name,
     manifest_name,
 )
+from skillfs.objects.several import each
 from skillfs.objects.snapshots import RecordName, SnapshotCatalog, record_of_label
-from skillfs.stores.workers import Workers
 
 __all__ = ["Finding", "FindingKind", "Removed", "fsck", "gc"]
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-AT_ONCE = 256
-"""Objects that are handed to threads at a time, where looking at one costs a request."""
 
 FindingKind = Literal["missing", "damaged", "unreferenced", "set-aside", "leftover"]
 
@@ -98,7 +91,7 @@ def gc(folder: ObjectFolder) -> Removed:
                 "nothing was removed: run skillfs snapshot fsck, and remove the snapshots that it names"
             ) from error
         unneeded = [i for prefix in (BLOBS, MANIFESTS) for i in folder.listed(prefix) if i.name not in needed]
-        for _ in _each(folder, lambda info: folder.remove(info.name), unneeded):
+        for _ in each(folder, lambda info: folder.remove(info.name), unneeded):
             pass
         unneeded += folder.leftovers(remove=True)
         return Removed(len(unneeded), sum(max(info.size, 0) for info in unneeded))
@@ -192,7 +185,7 @@ class _Check:
         def is_bad(info: ObjectInfo) -> bool:
             return set_aside_if_bad(self.folder, info.name, digest_of_name(info.name))
 
-        for info, bad in _each(self.folder, is_bad, objects):
+        for info, bad in each(self.folder, is_bad, objects):
             if bad:
                 self.wrong[info.name] = "damaged"
             self._told(1)
@@ -251,15 +244,3 @@ class _Check:
         self.done += count
         if self.on_progress is not None:
             self.on_progress(self.done, self.total)
-
-
-def _each(folder: ObjectFolder, work: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R]]:
-    """Each item and what has become of it; where that costs requests, several at a time."""
-    if not folder.remote:
-        for item in items:
-            yield item, work(item)
-        return
-    left = iter(items)
-    while some := list(islice(left, AT_ONCE)):
-        with Workers() as workers:
-            yield from zip(some, workers.map(work, some), strict=True)

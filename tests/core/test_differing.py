@@ -25,6 +25,10 @@ class Leaf(NamedTuple):
 Tree = dict[str, Leaf]
 
 
+def components(path: str) -> list[str]:
+    return path.split("/")
+
+
 def above(path: str) -> list[str]:
     found = []
     while path:
@@ -72,37 +76,36 @@ def state(tree: Tree, store: uuidlib.UUID = STORE, known: dict[str, bytes] | Non
     return State(manifest, outside, Identities(store, known or {}))
 
 
-Value = tuple[str | None, bool | None, str | None, str | None]
+Places = dict[tuple[str, bool], tuple[str | None, bool | None, str | None, str | None]]
 
 
-def flat(seen: State) -> dict[tuple[str, bool], Value]:
-    """All that a state tells: content, executable bit, target and skill, by path and whether it is a folder."""
-    found: dict[tuple[str, bool], Value] = {(path, False): (None, None, to, None) for path, to in seen.links}
+def flat(seen: State) -> Places:
+    """All that a state tells, by path and whether it is a folder: content, bit, aim of a link, skill."""
+    found: Places = {(path, False): (None, None, aim, None) for path, aim in seen.links}
     for path, skill in seen.skills.items():
-        top, uuid = f"{path}/" if path else "", uuid_text(seen.identities.of(path))
+        top = f"{path}/" if path else ""
         for file in skill.files:
-            found[top + file.path, False] = (digest_text(file.digest), file.executable, None, uuid)
-        for below, to in skill.links:
-            found[top + below, False] = (None, None, to, uuid)
+            found[top + file.path, False] = (digest_text(file.digest), file.executable, None, path)
+        for below, aim in skill.links:
+            found[top + below, False] = (None, None, aim, path)
         for below in skill.folders:
-            found[top + below, True] = (None, None, None, uuid)
+            found[top + below, True] = (None, None, None, path)
     return found
 
 
-def applied(
-    old: dict[tuple[str, bool], Value], items: tuple[Difference, ...]
-) -> dict[tuple[str, bool], Value]:
+def applied(old: Places, items: tuple[Difference, ...], after: State) -> Places:
     left = dict(old)
+    of_uuid = {uuid_text(after.identities.of(path)): path for path in after.skills}
     for item in items:
-        folder = item.entry is Kind.FOLDER
         if item.kind != "added":
-            was = left.pop((item.old_path if item.kind == "moved" else item.path, folder))
+            was = left.pop((item.old_path or item.path, item.entry is Kind.FOLDER))
             assert was[:3] == (item.old_hash, item.old_executable, item.old_link)
     for item in items:
         if item.kind != "removed":
             key = item.path, item.entry is Kind.FOLDER
             assert key not in left
-            left[key] = item.hash, item.executable, item.link, item.skill_folder_uuid
+            skill = None if item.skill_folder_uuid is None else of_uuid[item.skill_folder_uuid]
+            left[key] = item.hash, item.executable, item.link, skill
     return left
 
 
@@ -156,46 +159,44 @@ def test_differences_lead_from_the_one_to_the_other(pair, store):
     old, new, known = pair
     before, after = state(old), state(new, store, known)
     items, skills = differences(before, after)
-    # What is the same in both has the UUID of its skill as it was.
-    renamed = {
-        uuid_text(before.identities.of(path)): uuid_text(after.identities.of(path)) for path in before.skills
-    }
-    expected = {
-        key: (*value[:3], value[3] if value[3] is None else value[3]) for key, value in flat(after).items()
-    }
-    told = {(item.path, item.entry is Kind.FOLDER) for item in items}
-    got = {
-        key: value if key in told else (*value[:3], renamed.get(value[3] or "", value[3]))
-        for key, value in applied(flat(before), items).items()
-    }
-    assert got == expected
-    assert [item.path for item in items] == sorted(item.path for item in items)
+    assert applied(flat(before), items, after) == flat(after)
+    assert [item.path for item in items] == sorted((item.path for item in items), key=components)
     for path in before.skills.keys() | after.skills.keys():
         same = before.skills.get(path) == after.skills.get(path)
-        here = [skill for skill in skills if path in (skill.path, skill.old_path)]
-        assert same == (not here), path
+        assert same == (not [skill for skill in skills if path in (skill.path, skill.old_path)]), path
     for skill in skills:
         now, was = after.skills.get(skill.path), before.skills.get(skill.old_path or skill.path)
         assert skill.hash == (None if skill.kind == "removed" else digest_text(now.digest))
         assert skill.old_hash == (None if skill.kind == "added" else digest_text(was.digest))
 
 
+def below(path: str, folder: str) -> str | None:
+    return path[len(folder) :].lstrip("/") if not folder or path.startswith(f"{folder}/") else None
+
+
+def identified(before: State, after: State, old: set[str], new: set[str]) -> set[tuple[str, str]]:
+    """Of paths that went and paths that came, which belong to the same entry."""
+    gone = {before.identities.of(path): path for path in old - new}
+    return {(gone[uuid], path) for path in new - old if (uuid := after.identities.of(path)) in gone}
+
+
 @given(pairs())
-def test_of_one_store_moves_are_told_by_identity_alone(pair):
+def test_in_one_store_identities_tell_what_moved(pair):
     old, new, known = pair
     before, after = state(old), state(new, STORE, known)
     items, skills = differences(before, after)
-    for found, there in ((items, (flat(before), flat(after))), (skills, (before.skills, after.skills))):
-        gone, came = ([k if isinstance(k, str) else k[0] for k in side] for side in there)
-        for item in found:
-            if item.kind == "moved":
-                assert item.path not in gone or found is items
-                assert item.old_path not in came or found is items
-            source = {before.identities.of(p): p for p in gone if p not in came}.get(
-                uuidlib.UUID(item.uuid).bytes
-            )
-            if found is skills and item.kind in ("added", "moved"):
-                assert item.old_path == source or item.old_path is not None
+    moved = {(skill.old_path, skill.path) for skill in skills if skill.kind == "moved"}
+    by_identity = identified(before, after, {*before.skills}, {*after.skills})
+    assert by_identity <= moved
+    leaves = [
+        {path for (path, _), value in flat(side).items() if value[2] is None} for side in (before, after)
+    ]
+    along = by_identity | identified(before, after, *leaves)
+    for source, target in moved | {(item.old_path, item.path) for item in items if item.kind == "moved"}:
+        # Or it lies in a skill that moved, where it lay before.
+        assert (source, target) in along or any(
+            (rest := below(target, there)) is not None and rest == below(source, was) for was, there in moved
+        )
 
 
 @given(trees(), st.sampled_from([STORE, OTHER]))

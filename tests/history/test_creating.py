@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -124,6 +125,16 @@ def test_what_is_digested_already_is_read_for_its_content_only(
         "empty.md",
         "two.bin",
     ]  # the other is known to be the same
+
+
+def test_what_is_lost_comes_back(opened: Callable[..., SkillFileSystem], tmp_path: Path) -> None:
+    taken = opened().snapshot("v1")
+    for path in blobs(tmp_path):
+        path.unlink()
+    faults = [finding.kind for finding in opened().snapshots.fsck()]
+    assert faults == ["missing"] * 6
+    assert opened().snapshot() == taken
+    assert opened().snapshots.fsck() == []
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
@@ -371,6 +382,44 @@ def test_what_is_derived_from_several_stores_takes_none(
         fs.snapshot()
     with pytest.raises(InvalidArgumentError, match="of one store"):
         _ = fs.snapshots
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of two megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a filesystem")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no filesystem can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk(
+    opened: Callable[..., SkillFileSystem], root: Path, small_disk: Path, tmp_path: Path
+) -> None:
+    """Nothing half is seen, and as soon as there is room all goes on."""
+    fs = opened(objects=small_disk / "objects")
+    with pytest.raises(StoreUnavailableError, match="full"):
+        fs.snapshot("v1")
+    assert fs.snapshots.list() == []
+    (root / "a/sub/two.bin").write_bytes(b"small now")
+    taken = fs.snapshot("v1")
+    assert fs.cat_file("a/sub/two.bin") == b"small now"
+    assert [finding.kind for finding in fs.snapshots.fsck() if finding.is_fault] == []
+    big = opened(objects=tmp_path / "others")
+    write(root, {"a/big.bin": bytes(3_000_000)})
+    big.snapshot("big")
+    with pytest.raises(StoreUnavailableError, match="full"):
+        big.snapshots.restore("big", small_disk / "out")
+    with pytest.raises(StoreUnavailableError, match="full"):
+        big.snapshots.export("big", small_disk / "out.zip")
+    assert os.listdir(small_disk) == ["objects"]
+    fs.snapshots.restore(taken, small_disk / "out")
+    assert (small_disk / "out/a/sub/two.bin").read_bytes() == b"small now"
 
 
 @pytest.fixture(autouse=True)

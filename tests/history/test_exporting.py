@@ -192,4 +192,4 @@ def test_whatever_is_exported_matches_its_lock(tree: Tree) -> None:
                 fs.snapshots.export(taken, place / "out")
             return
         fs.snapshots.export(taken, place / "out")
-        checked(place / "out", place / "out/skills.lock", place)
+        checked(place / "out", (place / "out/skills.lock").read_bytes(), place)

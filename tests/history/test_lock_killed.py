@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def write_under(file: Path, injected: str) -> int:
     if child == 0:
         code = BROKEN
         try:
-            os.read(gate, 1)
+            select.select([gate], [], [])
             try:
                 write_lock(file, NEW)
                 code = SURVIVED
@@ -62,7 +63,7 @@ def write_under(file: Path, injected: str) -> int:
         while "TracerPid:\t0\n" in Path(f"/proc/{child}/status").read_text():
             if tracer.poll() is not None or time.monotonic() > until:
                 assert tracer.stderr is not None
-                pytest.skip(f"strace cannot trace: {tracer.stderr.read()!r}")
+                pytest.skip(f"strace cannot trace: {tracer.poll()} {injected} {tracer.stderr.read()!r}")
             time.sleep(0.001)
         os.write(open_gate, b"x")
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -73,10 +74,16 @@ def write_under(file: Path, injected: str) -> int:
         tracer.stderr.close()  # type: ignore[union-attr]
 
 
+def prepared(folder: Path) -> Path:
+    for left in folder.iterdir():
+        left.unlink()
+    (folder / "skills.lock").write_bytes(render_lock(OLD))
+    return folder / "skills.lock"
+
+
 def check_killed(folder: Path, call: str, number: int) -> bool:
     """Whether it was killed."""
-    file = folder / "skills.lock"
-    file.write_bytes(render_lock(OLD))
+    file = prepared(folder)
     code = write_under(file, f"{call}:signal=KILL:when={number}")
     assert code in (SURVIVED, -signal.SIGKILL)
     assert read_lock(file) in ((NEW,) if code == SURVIVED else (OLD, NEW))
@@ -87,10 +94,7 @@ def check_killed(folder: Path, call: str, number: int) -> bool:
 
 def check_failed(folder: Path, call: str, number: int, error: str) -> bool:
     """Whether it failed."""
-    file = folder / "skills.lock"
-    for left in folder.iterdir():
-        left.unlink()
-    file.write_bytes(render_lock(OLD))
+    file = prepared(folder)
     code = write_under(file, f"{call}:error={error}:when={number}")
     assert code in (SURVIVED, REFUSED)
     assert read_lock(file) in ((NEW,) if code == SURVIVED else (OLD, NEW))

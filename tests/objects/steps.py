@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -127,6 +128,10 @@ def can_trace() -> bool:
 
 def raise_children() -> None:
     """What runs in the nursery."""
+    with tempfile.TemporaryDirectory() as name:  # so that no child has to import anything
+        for what in EXPECTED:
+            prepare(what, Path(name, what))
+            do(what, Path(name, what))
     for line in sys.stdin:
         what, folder = line.split()
         child = os.fork()

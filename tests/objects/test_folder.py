@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,6 +139,8 @@ def test_round_trip(folder: ObjectFolder) -> None:
     )
     assert [info.name for info in folder.listed(A[:9])] == [A]
     assert list(folder.listed("labels/")) == []
+    assert folder.has_any("blobs/")
+    assert not folder.has_any("labels/")
     folder.put_all([(A, [b"other"])])  # what is there already is replaced
     assert folder.get(A) == b"other"
     folder.remove(A)
@@ -186,6 +190,17 @@ def test_of_many_who_create_one_succeeds(kind: str, request: pytest.FixtureReque
     for thread in threads:
         thread.join()
     assert [b"%d" % number for number in won] == [folder.get("labels/a")]
+
+
+def test_where_there_are_no_hard_links(local: LocalObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*args: object, **options: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    assert local.create("labels/a", b"1")
+    assert not local.create("labels/a", b"2")
+    assert local.get("labels/a") == b"1"
+    assert os.listdir(Path(local.path) / "tmp") == []
 
 
 def test_what_is_set_aside_is_not_there(folder: ObjectFolder) -> None:
@@ -240,6 +255,30 @@ def test_whoever_waits_gets_its_turn(folder: ObjectFolder) -> None:
         done.append("together")
     thread.join()
     assert done == ["together", "alone"]
+
+
+def test_who_waits_to_be_alone_is_not_passed_by(local: LocalObjects) -> None:
+    """However many come one after the other, each before the last has gone."""
+    turns: list[bool] = []
+
+    def work() -> None:
+        with local.holding(alone=True):
+            turns.append(True)
+
+    thread = threading.Thread(target=work)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(local.holding(alone=False))
+        thread.start()
+        until = time.monotonic() + 10
+        with contextlib.suppress(StoreUnavailableError):
+            while time.monotonic() < until:
+                later = contextlib.ExitStack()
+                later.enter_context(local.holding(alone=False, wait=False))
+                stack.close()
+                stack.push(later)
+        assert time.monotonic() < until, "others are let in for ever"
+    thread.join()
+    assert turns == [True]
 
 
 def test_an_error_of_whoever_holds_is_its_own(folder: ObjectFolder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import threading
 import time
@@ -109,6 +110,18 @@ def test_who_was_not_heard_of_has_lost_its_hold(place: str, monkeypatch: pytest.
                     work()
     assert [info.name for info in folder.listed("labels/")] == ["labels/a"]
     folder.remove("labels/a")
+
+
+def test_a_forked_child_has_lost_nothing(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = open_objects(place)
+    clock, pid = holds._clock, os.getpid()
+    with folder.holding(alone=False):
+        with monkeypatch.context() as patch:
+            patch.setattr(holds, "_clock", lambda: clock() + 3_100)
+            patch.setattr(os, "getpid", lambda: pid + 1)
+            folder.create("labels/a", b"")
+        assert len(flags_of(place)) == 1
+    assert flags_of(place) == []
 
 
 def test_flags_are_renewed(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

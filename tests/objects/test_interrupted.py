@@ -224,7 +224,7 @@ def collect_against_writers(folder: Path, writers: int, seconds: float) -> int:
     finally:
         for process in processes:
             _, errors = process.communicate(timeout=60)
-            assert (process.returncode, errors) == (0, "")
+            assert not process.returncode, errors
     check_whole(objects)
     gc(objects)
     assert fsck(objects) == []

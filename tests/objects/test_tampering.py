@@ -2,65 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import pytest
 
-from skillfs.core.digest import md5, xxh3
 from skillfs.core.manifest import digest_text
 from skillfs.errors import IntegrityError, NotFoundError, SkillFSError
 from skillfs.objects.folder import ObjectFolder, blob_name
 from skillfs.objects.local import LocalObjects
 from skillfs.objects.snapshots import SnapshotCatalog
 from skillfs.objects.upkeep import fsck
+from tests.collisions import MD5_PAIR, XXH3_PAIR
 from tests.objects.harness import check_whole, digest_of, take
 
 TEXT = b"---\nname: a\n---\nRead me.\n"
 
-MD5_PAIR = [
-    bytes.fromhex(
-        "d131dd02c5e6eec4693d9a0698aff95c2fcab5" + one + "12467eab4004583eb8fb7f89"
-        "55ad340609f4b30283e4888325" + two + "415a085125e8f7cdc99fd91dbd" + three + "280373c5b"
-        "d8823e3156348f5bae6dacd436c919c6dd53e2" + four + "87da03fd02396306d248cda0"
-        "e99f33420f577ee8ce54b67080" + five + "0d1ec69821bcb6a8839396f965" + six + "6ff72a70"
-    )
-    for one, two, three, four, five, six in [
-        ("87", "71", "f", "b4", "a8", "2b"),
-        ("07", "f1", "7", "34", "28", "ab"),
-    ]
-]
-"""Two texts with one MD5, as they were published in 2004."""
 
-XXH3_SECRET = struct.unpack("<QQ", bytes.fromhex("b8fe6c3923a44bbe7c01812cf721ad1c"))
-"""The first two words of the default secret of XXH3."""
-
-
-def xxh3_pair() -> list[bytes]:
-    """Two texts with one XXH3-128.
-
-    A lane of a stripe adds to two sums: the word itself to the one, and the product of the halves of the word
-    after the secret was mixed in to the other. Where one half is zero then, so is the product; and what is
-    added to the word of one stripe can be taken off that of the next, as long as it is in the other half.
-    """
-    low = [word & 0xFFFFFFFF for word in XXH3_SECRET]
-    pair = []
-    for shift in (0, 1):
-        data = bytearray(384)
-        for stripe, high in enumerate((1000 + shift, 1000 - shift)):
-            struct.pack_into("<Q", data, 64 * stripe, low[stripe] | high << 32)
-        pair.append(bytes(data))
-    return pair
-
-
-@pytest.mark.parametrize("hash_", ["md5", "xxh3"])
-def test_contents_with_one_hash_stay_two(folder: ObjectFolder, hash_: str) -> None:
-    one, other = MD5_PAIR if hash_ == "md5" else xxh3_pair()
-    assert one != other
-    if hash_ == "md5":
-        assert md5(one).digest() == md5(other).digest()
-    else:
-        assert xxh3(one) == xxh3(other)
+@pytest.mark.parametrize("pair", [MD5_PAIR, XXH3_PAIR], ids=["md5", "xxh3"])
+def test_contents_with_one_hash_stay_two(folder: ObjectFolder, pair: tuple[bytes, bytes]) -> None:
+    one, other = pair
     catalog = SnapshotCatalog(folder)
     take(catalog, [one], "one")
     assert catalog.blobs.has_all([digest_of(other)]) == set()

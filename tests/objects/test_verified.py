@@ -146,6 +146,24 @@ def test_a_range_of_a_large_file_costs_its_blocks() -> None:
     assert file.reads == 3 * BLOCK
 
 
+def test_a_check_reads_all_whatever_is_known() -> None:
+    data = bytes(range(60))
+    opened(File(data), data).read(0, 1)
+    file = File(data)
+    opened(file, data).check()
+    assert file.reads == len(data)
+    file.data = data[:-1] + b"x"
+    handle = opened(file, data)
+    assert handle.read(0, 1) == data[:1]  # of a block that is as it was
+    with pytest.raises(IntegrityError):
+        handle.check()
+    with pytest.raises(IntegrityError):
+        handle.read(0, 1)
+    opened(File(b"a"), b"a").check()
+    with pytest.raises(IntegrityError):
+        opened(File(b"a"), b"b").check()
+
+
 def test_digests_of_blocks_take_so_much_memory_and_no_more() -> None:
     files = [bytes([n]) * (2 * BLOCK + 1) for n in range(4)]  # three blocks each, and eight may be known
     for data in files:
