@@ -42,13 +42,13 @@ from skillfs.listing import (
     skill_of,
 )
 from skillfs.locked import locked_store
-from skillfs.looking_back import NEVER, open_snapshot, place_of
+from skillfs.looking_back import NEVER, named_store, open_snapshot, place_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.mounted import MountedStores
 from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, status_of
 from skillfs.objects.snapshots import SnapshotCatalog
 from skillfs.objects.store import SnapshotStore
-from skillfs.opening import open_engine, store_argument
+from skillfs.opening import open_engine
 from skillfs.reading import Reader
 from skillfs.stores.local import LocalStore
 from skillfs.stores.remote import RemoteStore
@@ -182,13 +182,7 @@ class SkillFileSystem(HistoryFace, FsspecFace):
             self._holds = self._hold_all() if watch else []
             return
         self._index = index
-        named = store is not None or fo is not None or target_protocol is not None
-        if at is not None and objects is not None and fs is None and not named:
-            where = None
-        else:
-            where = (
-                None if fs is not None and store is fo is None else store_argument(store, fo, target_protocol)
-            )
+        where = named_store(store, fs, at=at, objects=objects, fo=fo, target_protocol=target_protocol)
         if at is not None:
             self._place = place_of(
                 where,
@@ -199,7 +193,7 @@ class SkillFileSystem(HistoryFace, FsspecFace):
                 objects_options=objects_options,
             )
             max_age_of(None, max_age)
-            self.max_age = NEVER
+            self.max_age = NEVER  # whatever was given, if that is a number of seconds at all
             self._engine: Engine = open_snapshot(
                 at, self._place, index=index, store_id=store_id, ignore=ignore, on_progress=on_progress
             )
@@ -269,6 +263,7 @@ class SkillFileSystem(HistoryFace, FsspecFace):
             TooLargeError: It would have to be held whole and is over 64 MiB.
             ChangedError: It is not the version of `expect_hash`, or changes faster than it can be read.
             UnreadableError: The system refuses to open it.
+            IntegrityError: There is a lock, which does not name the file as it is.
         """
         return self._reader.content(
             self._lookup.ask(ref), start, length, self._lookup.access(base_paths), encoding, expect_hash
@@ -734,6 +729,18 @@ class _Mounted(MountedStores, SkillFileSystem):
         )
         table = MountTable(mounts)
         self._use(table if base_paths is None else table.confined(base_paths))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made, (kind, args, options) = super().__reduce__()
+        stores = args[0] if args else options["store"]
+        pinned = dict(stores)
+        for mount in self._table.mounts:
+            store = mount.engine.store
+            if isinstance(store, SnapshotStore):
+                pinned[mount.name] = {**stores[mount.name], "at": digest_text(store.digest)}
+        if args:
+            return made, (kind, (pinned, *args[1:]), options)
+        return made, (kind, args, {**options, "store": pinned})
 
     def _open_snapshots(self) -> Snapshots:
         if self._objects is None or self._bases is not None:

@@ -50,7 +50,7 @@ def access_from_now(
         return lookup.access
     bases = list_of_bases(base_paths)
     lookup.access(bases)  # which refuses what is no base, or out of bounds itself
-    inner = Lookup(lookup.engine, bases, max_age)
+    inner = Lookup(lookup.engine, bases, max_age, locked=lookup.locked)
     return lambda: _both(lookup.access(), inner.access())
 
 

@@ -27,6 +27,7 @@ from skillfs.opening import (
     open_store,
     private_folder,
     shared_engine,
+    store_argument,
     store_namespace,
 )
 from skillfs.stores.local import LocalStore
@@ -34,7 +35,16 @@ from skillfs.stores.remote import RemoteStore
 from skillfs.stores.source import account_of
 from skillfs.sync.still import StillEngine
 
-__all__ = ["NEVER", "ObjectsPlace", "forget_indexes", "open_catalog", "open_snapshot", "place_of", "ref_text"]
+__all__ = [
+    "NEVER",
+    "ObjectsPlace",
+    "forget_indexes",
+    "named_store",
+    "open_catalog",
+    "open_snapshot",
+    "place_of",
+    "ref_text",
+]
 
 NEVER = 1e9
 """Seconds that a check of a snapshot holds: longer than any process lives, and still what a lock can wait."""
@@ -54,6 +64,25 @@ class ObjectsPlace(NamedTuple):
     where: str | os.PathLike[str]
     options: Mapping[str, Any] | None
     store: LocalStore | RemoteStore | None
+
+
+def named_store(
+    store: object,
+    fs: object,
+    *,
+    at: object,
+    objects: object,
+    fo: object = None,
+    target_protocol: str | None = None,
+) -> object:
+    """The store that arguments name; None where `fs` is one by itself, or the objects of a snapshot suffice.
+
+    Raises:
+        InvalidArgumentError: None names it, or two name different ones.
+    """
+    if store is fo is None and (fs is not None or (at is not None and objects is not None)):
+        return None
+    return store_argument(store, fo, target_protocol)
 
 
 def place_of(

@@ -457,9 +457,13 @@ class Lookup:
         if isinstance(ref, IdRef):
             return catalog.by_id(ref.id)
         if isinstance(ref, HashRef):
-            found = next(self._with_content(ref, access or _EVERYTHING), None)
+            copies = self._with_content(ref, access or _EVERYTHING)
+            found = next(copies, None)
             if found is None:
                 self._require_hashes(ref, access or _EVERYTHING)
+            elif self.locked is not None and found.path not in self.locked.files:
+                # Of several the first that may be read.
+                found = next((row for row in copies if row.path in self.locked.files), found)
             return found
         assert isinstance(ref, NameRef)
         keys = names_of_skills(catalog, ref.name, self.locked)

@@ -46,10 +46,10 @@ from skillfs.feed import status_of_watch
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.listing import counts_of
 from skillfs.locked import LockedStore, locked_store
-from skillfs.looking_back import NEVER, open_snapshot, place_of
+from skillfs.looking_back import NEVER, named_store, open_snapshot, place_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.objects.store import SnapshotStore
-from skillfs.opening import open_engine, store_argument
+from skillfs.opening import open_engine
 from skillfs.reading import Reader
 from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
@@ -208,12 +208,9 @@ def open_mounts(
             options.setdefault("store_id", None)
             store = options.pop("store", None)
             own_age = options.pop("max_age", max_age)
-            kept = {name: options.pop(name, objects.get(name)) for name in ("objects", "objects_options")}
+            kept = {key: options.pop(key, objects.get(key)) for key in ("objects", "objects_options")}
             at = options.pop("at", None)
-            if at is not None and store is None and options.get("fs") is None and kept["objects"] is not None:
-                where = None
-            else:
-                where = store if options.get("fs") is not None else store_argument(store, None, None)
+            where = named_store(store, options.get("fs"), at=at, objects=kept["objects"])
             look = None
             if at is None:
                 engine, look = open_engine(where, **options)
@@ -225,7 +222,7 @@ def open_mounts(
                     index=options["index"],
                     **kept,
                 )
-                opened = {name: options[name] for name in ("index", "store_id", "ignore")}
+                opened = {key: options[key] for key in ("index", "store_id", "ignore")}
                 engine = open_snapshot(at, place, **opened)
             _check_new(name, engine, mounts)
             most = 0

@@ -286,6 +286,7 @@ class Reader:
             UnreadableError: The system refuses to open it.
             StoreUnavailableError: The store failed to read it.
             ChangedError: It changed at every attempt.
+            IntegrityError: A lock does not name it, or not so.
         """
         for attempt in range(ATTEMPTS):
             row = self._lookup.file(asked, access)

@@ -34,7 +34,7 @@ FILES: dict[str, str | bytes] = {
     "a/run.sh": "#!/bin/sh\n",
     "a/sub/inner/SKILL.md": skill_md("inner"),
     "b/SKILL.md": skill_md("b"),
-    "b/big.md": "é数😀a\n" * 50_000,
+    "b/big.md": "é数😀a\n" * 5_000,
 }
 
 STORE_ID = "5f0c7c0e-6f0f-4b0e-9c58-2d1f0a0c9b1d"
@@ -123,7 +123,6 @@ def test_everything_is_as_it_was(live: SkillFileSystem, root: Path, objects: Pat
     ):
         store = options.pop("store")
         at = opened(store, objects, **{"at": "v1", **options})  # type: ignore[arg-type]
-        assert everything(at) == then
         at.sync()
         at.invalidate_cache()
         assert everything(at) == then
@@ -191,6 +190,12 @@ def test_the_store_beside_what_it_was(live: SkillFileSystem, root: Path, objects
     assert fs.cat_file("now/a/one.md") == b"another\n"
     assert fs.entry("old/a/one.md").uuid == fs.entry("now/a/one.md").uuid
     assert fs.entry(fs.entry("now/a/one.md").uuid).path == "old/a/one.md"  # the first mount has it
+    packed = pickle.dumps(fs)
+    live.snapshots.remove("v1")
+    live.snapshot("v1")
+    with pytest.raises(NotFoundError):
+        pickle.loads(packed)  # that very snapshot is gone, whatever has its label
+    live.snapshots.remove("v1")
     for arguments in ({"at": "v1"}, {"objects_options": {"x": 1}, "at": "v1"}):
         with pytest.raises(InvalidArgumentError):
             SkillFileSystem({"a": root}, index=":memory:", skip_instance_cache=True, **arguments)  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from skillfs.faces.target import FINE, FOUND_WRONG, Target, json_option
 if TYPE_CHECKING:
     from skillfs.core.model import Change, Difference, Differences
     from skillfs.core.versions import SkillVersions
+    from skillfs.history.diff import Comparison
 
 __all__ = ["diff", "versions"]
 
@@ -28,73 +30,67 @@ _CONTEXT = 3
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-@click.command(epilog="Example: skillfs -s ./skills diff v1 --text pdf/SKILL.md")
+@click.command(epilog="Example: skillfs -s ./skills diff v1 --text --only pdf/SKILL.md")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="[B]", default=NOW)
-@click.option(
-    "--text",
-    "refs",
-    is_flag=False,
-    flag_value="/",
-    multiple=True,
-    metavar="[REF]",
-    help="Show what differs line by line: everywhere, or in this file or folder; may repeat.",
-)
+@click.option("--text", is_flag=True, help="Show what differs in the files, line by line.")
+@click.option("--only", multiple=True, metavar="REF", help="Only this file, or folder; may repeat.")
 @click.option(
     "--context", type=int, metavar="N", help=f"With --text, lines around each change; {_CONTEXT} by default."
 )
 @json_option
 @click.pass_obj
 def diff(
-    target: Target, before: str, after: str, refs: tuple[str, ...], context: int | None, as_json: bool
+    target: Target,
+    before: str,
+    after: str,
+    text: bool,
+    only: tuple[str, ...],
+    context: int | None,
+    as_json: bool,
 ) -> int:
     """List what differs between two snapshots, or between one and the store.
 
     A and B are labels or digests of snapshots, or latest; "." is the store as it is, which B is by default.
     Prints a line for each skill that differs, with a slash behind its path, and then for each file, link and
-    empty folder. Exits with 1 when anything differs.
-
-    With --text, which goes behind A and B, it prints unified diffs, with such a line before each.
+    empty folder; with --text such a line before each unified diff. Exits with 1 when anything differs.
     """
-    if as_json and refs:
+    if as_json and text:
         raise InvalidArgumentError("--text is no JSON; leave out one of --text and --json")
-    if context is not None and not refs:
+    if context is not None and not text:
         raise InvalidArgumentError("--context goes with --text")
-    context = _CONTEXT if context is None else context
-    sides = [None if side == NOW else side for side in (before, after)]
-    if None in sides:
-        with target.open() as fs:
-            roots = fs.roots
-            texts = [fs.diff_text(sides[0], sides[1], ref, context=context) for ref in refs]
-            found = None if refs else fs.diff(*sides)
-    else:
-        roots = ()
-        found, texts = _of_snapshots(target, sides, refs, context)
-    if found is None:
-        for text in texts:
-            _write_diff(text)
-        return FOUND_WRONG if any(texts) else FINE
+    lines = _CONTEXT if context is None else context
+    with _compared(target, before, after, list(only) or None) as (comparison, roots):
+        found = comparison.differences
+        if text:
+            for one in comparison.texts(lines):
+                _write_diff(one)
     if as_json:
         output.write_json(_diff_dict(found, roots))
-    else:
+    elif not text:
         skills = tuple(_with_slash(skill) for skill in found.skills)
         output.write(change_lines(replace(found, items=skills), roots) + change_lines(found, roots))
     return FOUND_WRONG if found.items or found.skills else FINE
 
 
-def _of_snapshots(
-    target: Target, sides: Sequence[str | None], refs: Iterable[str], context: int
-) -> tuple[Differences | None, list[str]]:
-    """The same of two snapshots, for which no store need be opened, or be there."""
-    from skillfs.core.refs import parse_ref
-    from skillfs.history.diff import Comparison, side_of_snapshot
-    from skillfs.reading import check_count
+@contextmanager
+def _compared(
+    target: Target, before: str, after: str, only: list[str] | None
+) -> Iterator[tuple[Comparison, Sequence[str]]]:
+    """The comparison, and how the root of the store may be spelled.
 
-    check_count("context", context, 0)
-    snapshots = target.snapshots()
-    comparison = Comparison(*(side_of_snapshot(snapshots, side) for side in sides))
-    texts = ["".join(comparison.texts(parse_ref(ref), ref, context, ())) for ref in refs]
-    return (None if refs else comparison.differences), texts
+    For two snapshots no store need be opened, or be there.
+    """
+    from skillfs.history.diff import Comparison, side_of_snapshot
+
+    if NOW not in (before, after):
+        snapshots = target.snapshots()
+        sides = side_of_snapshot(snapshots, before), side_of_snapshot(snapshots, after)
+        yield Comparison(*sides, only), ()
+        return
+    with target.open() as fs:
+        a, b = (None if side == NOW else side for side in (before, after))
+        yield fs.compare(a, b, only), fs.roots
 
 
 def _with_slash(skill: Difference) -> Difference:

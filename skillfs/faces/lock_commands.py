@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skillfs.core.manifest import digest_text
 from skillfs.core.refs import printable_path
 from skillfs.errors import InvalidArgumentError
 from skillfs.faces import output
@@ -33,8 +34,11 @@ def digest(target: Target, refs: tuple[str, ...], as_json: bool) -> None:
     lie.
     """
     with target.open() as fs:
-        paths = [fs.entry(ref).path for ref in refs] if refs else [skill.path for skill in fs.skills()]
-        found = [(path, fs.digest(printable_path(path, fs.roots))) for path in paths]
+        if refs:
+            found = [(fs.entry(ref).path, fs.digest(ref)) for ref in refs]
+        else:
+            # All of them together, which takes less than one after the other.
+            found = [(s.path, digest_text(s.digest)) for s in fs.lock().skills] if fs.skills() else []
         roots = fs.roots
     if as_json:
         output.write_json([{"path": printable_path(path, roots), "digest": value} for path, value in found])

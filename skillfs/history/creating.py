@@ -14,11 +14,25 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from skillfs.core.digest import sha256, uuid_text
-from skillfs.core.manifest import Manifest, ManifestTop, SnapshotRecord, check_label, part_name
+from skillfs.core.manifest import (
+    Manifest,
+    ManifestTop,
+    SnapshotRecord,
+    check_label,
+    part_name,
+    path_fault,
+)
 from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Place
 from skillfs.digests import Hasher
-from skillfs.errors import ChangedError, IntegrityError, IsFolderError, NotFoundError
+from skillfs.errors import (
+    ChangedError,
+    IntegrityError,
+    InvalidArgumentError,
+    IsFolderError,
+    NotFoundError,
+    quoted,
+)
 from skillfs.history.contents import Taken, Wanted, bare, read_whole, together
 from skillfs.history.describing import described
 from skillfs.history.present import Present, present
@@ -68,6 +82,10 @@ def create_snapshot(
         return creation.recorded(creation.settled(), label)
 
 
+SHORT = 200
+"""Characters of a path that cannot be too long for a manifest, nor any name in it."""
+
+
 class _Creation:
     def __init__(
         self, view: View, catalog: SnapshotCatalog, on_progress: Callable[[int, int], None] | None
@@ -80,15 +98,20 @@ class _Creation:
         self.newest = catalog.newest_of(self._engine.namespace.uuid)
         self._parts = self._parts_of_newest()
         # Whoever writes into it meanwhile writes the same.
-        self._is_empty = next(iter(catalog.folder.listed(BLOBS)), None) is None
+        self._is_empty = not catalog.folder.has_any(BLOBS)
         self._there: set[bytes] = set()
         self._read: dict[tuple[int, bytes], tuple[int, bytes]] = {}
         self._changed = False
         self._done = self._total = 0
 
     def _parts_of_newest(self) -> frozenset[bytes]:
-        """The parts of the newest manifest, whose blobs are there: unless anything was found damaged."""
-        if self.newest is None or next(iter(self._catalog.folder.listed(BAD)), None) is not None:
+        """The parts of the newest manifest whose blobs need not be asked for.
+
+        In a local folder all are: to list it costs little, and what was lost is written anew. Elsewhere what
+        the newest snapshot needs is taken to be there, unless something was found damaged.
+        """
+        folder = self._catalog.folder
+        if self.newest is None or not folder.remote or folder.has_any(BAD):
             return frozenset()
         try:
             top: ManifestTop = self._catalog.top(self.newest[1])
@@ -137,6 +160,7 @@ class _Creation:
         if self._changed:
             return None
         manifest = described(found, digests)
+        _require_readable(manifest)
         text, parts = written(manifest)
         top = parse_top(text)
         if self.newest is not None and self.newest[1].manifest == sha256(text).digest():
@@ -310,6 +334,17 @@ class _Description(NamedTuple):
     top: ManifestTop
     text: bytes
     parts: dict[bytes, bytes]
+
+
+def _require_readable(manifest: Manifest) -> None:
+    """See that whoever reads this manifest will take it for one."""
+    for skill in manifest.skills:
+        for path in (skill.path, *(file.path for file in skill.files), *(link[0] for link in skill.links)):
+            if len(path) > SHORT and (fault := path_fault(path)) is not None:
+                raise InvalidArgumentError(
+                    f"the path {quoted(path)} {fault}, so that no snapshot can hold it; give it a shorter one"
+                )
+    manifest.check()
 
 
 def _is_same(one: Present, other: Present) -> bool:

@@ -7,7 +7,7 @@ manifests of what there is to be seen, so that nothing else bears on what is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from skillfs.access import Access
@@ -23,11 +23,11 @@ from skillfs.core.manifest import (
 )
 from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Difference, Differences
-from skillfs.core.refs import IdRef, PathRef, Ref, UuidRef, is_below, printable_path
+from skillfs.core.refs import IdRef, PathRef, Ref, UuidRef, is_below, parse_ref, printable_path
 from skillfs.core.textdiff import unified_diff
 from skillfs.core.textfacts import scan_text
 from skillfs.core.wire import quote_name
-from skillfs.errors import ChangedError, InvalidArgumentError, not_found, quoted
+from skillfs.errors import ChangedError, InvalidArgumentError, NotFoundError, not_found, quoted
 from skillfs.history.describing import described, within
 from skillfs.history.present import ATTEMPTS, Present, digests_of, present
 from skillfs.history.snapshots import Snapshots
@@ -35,9 +35,10 @@ from skillfs.index.rows import Row
 from skillfs.lookup import Asked
 from skillfs.mounts import View
 from skillfs.objects.snapshots import SnapshotCatalog
+from skillfs.reading import check_count
 from skillfs.stores.base import Handle
 
-__all__ = ["Comparison", "Side", "side_of_snapshot", "side_of_store"]
+__all__ = ["Comparison", "Side", "confined_now", "side_of_snapshot", "side_of_store"]
 
 MOST_COMPARED = 8 << 20
 """Bytes of a file up to which it is compared line by line."""
@@ -160,6 +161,41 @@ def side_of_store(view: View) -> Side:
     raise AssertionError
 
 
+def confined_now(
+    seen_by: Callable[[Sequence[object] | None], list[View]],
+    base_paths: Sequence[object] | None,
+    roots: Sequence[str],
+) -> View:
+    """What a call may see of the one store of a filesystem; a base that is not there now may have been.
+
+    Args:
+        seen_by: What a call with some base paths may see, of each store.
+        base_paths: Those of the call.
+        roots: How the root of the store may be spelled in front of a path.
+
+    Raises:
+        InvalidArgumentError: There are several stores, or a base is malformed.
+        IsFileError: A base is a file.
+    """
+    views = seen_by(None)
+    if len(views) != 1 or views[0].mount.name:
+        raise InvalidArgumentError(
+            "differences are of one store, and there are several; open that one by itself"
+        )
+    mount, access = views[0]
+    if base_paths is None:
+        return views[0]
+    paths: set[str] = set()
+    for base in base_paths:
+        ref = parse_ref(base, roots)
+        try:
+            paths |= seen_by([base])[0].access.bases or set()
+        except NotFoundError:
+            if isinstance(ref, PathRef):
+                paths.add(ref.path)
+    return View(mount, access.within(paths))
+
+
 class _Store(_Parted):
     def __init__(self, found: Present, revision: int) -> None:
         files = [file for skill in found.skills for file in skill.files]
@@ -192,73 +228,80 @@ class Comparison:
     Args:
         before: The one state.
         after: The other.
+        refs: Files, or folders with all below them, to be told of these alone; None for everything.
+        roots: How the root of the store may be spelled in front of a path.
 
     Attributes:
         differences: It, as callers get it.
+
+    Raises:
+        InvalidArgumentError: A reference is malformed, or is a name or a content hash.
+        NotFoundError: Neither state holds what a reference names.
+        IntegrityError: A snapshot is damaged.
     """
 
-    def __init__(self, before: Side, after: Side) -> None:
-        self._before, self._after = before, after
+    def __init__(
+        self, before: Side, after: Side, refs: Sequence[object] | None = None, roots: Sequence[str] = ()
+    ) -> None:
+        asked = None if refs is None else [(parse_ref(ref, roots), ref) for ref in refs]
+        self._before, self._after, self._roots = before, after, roots
         names = differing_parts(before.top.parts, after.top.parts)
         old, new = (
             {skill.path: skill for skill in side.skills(sorted(some))}
             for side, some in zip((before, after), names, strict=True)
         )
+        self._old_files, self._new_files = _files(old.values()), _files(new.values())
         items, skills = differences(
             State(old, before.top.links, before.identities, before.modes),
             State(new, after.top.links, after.identities, after.modes),
         )
+        if asked is not None:
+            paths = {path for ref, sent in asked for path in self._paths(ref, sent, (*items, *skills))}
+            items, skills = (
+                tuple(one for one in some if any(_is_about(one, path) for path in paths))
+                for some in (items, skills)
+            )
         self._items = items
         self.differences = Differences(after.revision, False, items, skills)
-        self._old_files, self._new_files = _files(old.values()), _files(new.values())
 
-    def texts(self, ref: Ref | None, sent: object, context: int, roots: Sequence[str]) -> Iterator[str]:
-        """What differs in each file, one after the other.
-
-        Args:
-            ref: What is asked for: a file, or a folder with all below it; None for everything.
-            sent: That as the caller sent it.
-            context: Lines that are told around each change.
-            roots: How the root of the store may be spelled in front of a path.
-
-        Raises:
-            InvalidArgumentError: The reference is of another kind.
-            NotFoundError: Neither state holds it.
-            IntegrityError: The content of a file is damaged or missing.
-            ChangedError: A file of the store has changed since it was compared.
-        """
-        items = self._items
-        if ref is not None:
-            paths = self._paths(ref, sent)
-            items = tuple(item for item in items if any(_is_about(item, path) for path in paths))
-        for item in items:
-            yield "".join(self._told(item, context, roots))
-
-    def _paths(self, ref: Ref, sent: object) -> set[str]:
+    def _paths(self, ref: Ref, sent: object, told: Sequence[Difference]) -> set[str]:
         """The paths that a reference names in the two states."""
         if not isinstance(ref, PathRef | UuidRef | IdRef):
             raise InvalidArgumentError(
                 f"{quoted(sent)} is no path, id or UUID; name a file or folder by one of these"
             )
+        sides = self._before, self._after
         if isinstance(ref, PathRef):
             path = ref.path
-            if any(_is_about(item, path) for item in self._items):
+            if any(_is_about(one, path) for one in told):
                 return {path}
-            found = {path for side in (self._before, self._after) if path in _places(side)}
+            found = {path} if any(path in _places(side) for side in sides) else set()
         else:
             found = {
-                path
-                for side in (self._before, self._after)
-                for path in _places(side)
-                if _is_called(ref, side.identities.of(path))
+                path for side in sides for path in _places(side) if _is_called(ref, side.identities.of(path))
             }
         if not found:
             raise not_found(sent)
         return found
 
-    def _told(self, item: Difference, context: int, roots: Sequence[str]) -> Iterator[str]:
+    def texts(self, context: int) -> Iterator[str]:
+        """What differs in each file, one after the other.
+
+        Args:
+            context: Lines that are told around each change.
+
+        Raises:
+            InvalidArgumentError: That is no count.
+            IntegrityError: The content of a file is damaged or missing.
+            ChangedError: A file of the store has changed since it was compared.
+        """
+        check_count("context", context, 0)
+        for item in self._items:
+            yield "".join(self._told(item, context))
+
+    def _told(self, item: Difference, context: int) -> Iterator[str]:
         name, old_name = (
-            quote_name(printable_path(path, roots)) for path in (item.path, item.old_path or item.path)
+            quote_name(printable_path(path, self._roots)) for path in (item.path, item.old_path or item.path)
         )
         yield (
             f"{item.kind:<8}  {name}\n"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from skillfs.core.lock import Lock, Verification
 from skillfs.core.manifest import digest_text, parse_digest, skill_digest
 from skillfs.core.model import Differences, FileDigest, Kind, Skill, Snapshot
-from skillfs.core.refs import PathRef, parse_ref
 from skillfs.digests import digest_of_file, manifest_of
-from skillfs.errors import InvalidArgumentError, NotFoundError, quoted
+from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.history.creating import create_snapshot
 from skillfs.history.locking import lock_of, read_lock
 from skillfs.history.snapshots import Snapshots, snapshot_of
@@ -202,7 +201,9 @@ class HistoryFace:
 
         What is known and stored is neither read nor stored again. Where nothing has changed since the newest
         snapshot of the store, it is that one, which gets the label as well. Whatever interrupts it, there is
-        a whole snapshot or none, and the next one goes on with what is stored.
+        a whole snapshot or none, and the next one goes on with what is stored. What was lost from a local
+        object folder is stored anew; elsewhere what the newest snapshot needs is taken to be there, unless
+        `fsck` found damage or nothing has changed.
 
         Example:
             >>> fs = SkillFileSystem("sample_skills", index=":memory:", objects="memory://snapshots")
@@ -238,6 +239,7 @@ class HistoryFace:
         self,
         a: str | Snapshot | None,
         b: str | Snapshot | None = None,
+        ref: object = None,
         *,
         base_paths: Sequence[object] | None = None,
     ) -> Differences:
@@ -258,19 +260,22 @@ class HistoryFace:
             a: The one state: a snapshot, by label, digest or as `latest`, or as `snapshot` returned it. None
                 for what the store holds now.
             b: The other, likewise.
+            ref: A file, or a folder with all below it, by its path, id or UUID in either state, or a list of
+                these, to be told of that alone; None for everything.
             base_paths: As in `get_content`; a move across their bounds is told as `added` or `removed`. One
                 given as a path stays that path, and need not be there; an id, UUID or name means where that
                 lay in each of the states.
 
         Raises:
-            InvalidArgumentError: What names a snapshot is malformed; or there are several stores.
-            NotFoundError: No snapshot answers to it.
+            InvalidArgumentError: What names a snapshot, or a reference, is malformed; a reference is a name or
+                a content hash; or there are several stores.
+            NotFoundError: No snapshot answers to it, or neither state holds what a reference names.
             IntegrityError: A snapshot is damaged.
             UnreadableError: A file may not be read.
             ChangedError: Files of the store come and go, or change, faster than they can be read.
             StoreUnavailableError: The store or the object folder does not answer.
         """
-        return self._compared(a, b, base_paths).differences
+        return self.compare(a, b, ref, base_paths=base_paths).differences
 
     def diff_text(
         self,
@@ -289,8 +294,7 @@ class HistoryFace:
         Args:
             a: As in `diff`.
             b: As in `diff`.
-            ref: A file, or a folder with all below it, by its path, id or UUID in either state; None for
-                everything.
+            ref: As in `diff`.
             context: Lines that are told around each change.
             base_paths: As in `diff`.
 
@@ -298,43 +302,42 @@ class HistoryFace:
             Nothing where nothing differs.
 
         Raises:
-            InvalidArgumentError: As in `diff`; or the reference is a name or a content hash.
-            NotFoundError: As in `diff`; or neither state holds what the reference names.
+            SkillFSError: As in `diff`; damage also where it is but the content of a file.
+        """
+        return "".join(self.compare(a, b, ref, base_paths=base_paths).texts(context))
+
+    def compare(
+        self,
+        a: str | Snapshot | None,
+        b: str | Snapshot | None = None,
+        ref: object = None,
+        *,
+        base_paths: Sequence[object] | None = None,
+    ) -> Comparison:
+        """What `diff` and `diff_text` tell, from one comparison, and the texts one by one.
+
+        Args:
+            a: As in `diff`.
+            b: As in `diff`.
+            ref: As in `diff`.
+            base_paths: As in `diff`.
+
+        Raises:
             SkillFSError: As in `diff`.
         """
-        check_count("context", context, 0)
-        parsed = None if ref is None else parse_ref(ref, self.roots)
-        return "".join(self._compared(a, b, base_paths).texts(parsed, ref, context, self.roots))
-
-    def _compared(self, a: object, b: object, base_paths: Sequence[object] | None) -> Comparison:
         from skillfs.history.diff import Comparison
 
         if base_paths is not None:
             base_paths = list_of_bases(base_paths)
-        return Comparison(self._side(a, base_paths), self._side(b, base_paths))
+        refs = None if ref is None else list(ref) if isinstance(ref, list | tuple) else [ref]
+        return Comparison(self._side(a, base_paths), self._side(b, base_paths), refs, self.roots)
 
     def _side(self, which: object, base_paths: Sequence[object] | None) -> Side:
-        from skillfs.history.diff import side_of_snapshot, side_of_store
+        from skillfs.history.diff import confined_now, side_of_snapshot, side_of_store
 
         if which is not None:
             return side_of_snapshot(self.snapshots, which, base_paths)
-        views = self._seen_by(None)
-        if len(views) != 1 or views[0].mount.name:
-            raise InvalidArgumentError(
-                "differences are of one store, and there are several; open that one by itself"
-            )
-        mount, access = views[0]
-        if base_paths is None:
-            return side_of_store(views[0])
-        paths: set[str] = set()
-        for base in base_paths:
-            ref = parse_ref(base, self.roots)
-            try:
-                paths |= self._seen_by([base])[0].access.bases or set()
-            except NotFoundError:
-                if isinstance(ref, PathRef):
-                    paths.add(ref.path)
-        return side_of_store(View(mount, access.within(paths)))
+        return side_of_store(confined_now(self._seen_by, base_paths, self.roots))
 
     def versions(
         self,

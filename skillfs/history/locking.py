@@ -222,7 +222,7 @@ def _require_outside(name: str) -> None:
     above = os.path.realpath(os.path.dirname(os.path.abspath(name)))
     for folder in {above, os.path.dirname(os.path.realpath(name))}:
         while True:
-            if os.path.lexists(os.path.join(folder, SKILL_MD)):
+            if os.path.isfile(os.path.join(folder, SKILL_MD)):
                 raise InvalidArgumentError(
                     f"the lock {quoted(os.path.basename(name))} lies inside a skill, where whoever changes "
                     "the skill changes the lock; keep it in a folder without a SKILL.md at or above it"

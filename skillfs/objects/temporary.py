@@ -55,18 +55,29 @@ class Temporary:
         self._tmp = tmp
         self._pid = os.getpid()
         self._count = self._size = 0
-        while self.fd < 0:
-            self._folder = secrets.token_hex(8)
-            os.mkdir(self._folder, 0o700, dir_fd=tmp)
-            with contextlib.suppress(FileNotFoundError):  # swept away before it was locked
-                fd = way.folder(tmp, self._folder)
-                # Where nothing can be locked, nothing is swept either before it is old.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.access(self._folder, os.F_OK, dir_fd=tmp):
-                    self.fd = fd
-                else:
-                    os.close(fd)
+        while not self._open():
+            pass
+
+    def _open(self) -> bool:
+        """Make the folder; false when another sweeps it away before it is locked."""
+        self._folder = secrets.token_hex(8)
+        os.mkdir(self._folder, 0o700, dir_fd=self._tmp)
+        try:
+            fd = self._way.folder(self._tmp, self._folder)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        except OSError:
+            pass  # where nothing can be locked, nothing is swept either before it is old
+        if not os.access(self._folder, os.F_OK, dir_fd=self._tmp):
+            os.close(fd)
+            return False
+        self.fd = fd
+        return True
 
     @property
     def is_full(self) -> bool:

@@ -10,7 +10,7 @@ Run from the root of a checkout::
 
 The corpus is made once from a seed, in `--corpus DIR` (by default below the system's folder for temporary
 files), and used again while its stamp matches. At 10,000 skills it is some 117,000 files in 66,000 folders,
-1.44 GB, and the whole folder takes 4 GB with the state that the peers need. Nothing outside it is written,
+1.44 GB, and the whole folder takes 9 GB with the state that the peers need. Nothing outside it is written,
 but for the virtual environments of `--peers`.
 
 Peers are optional. `git`, `rclone` and `fdfind` are used when they are on the path (on Debian:
@@ -35,6 +35,7 @@ Look-ups and trees are timed on the main corpus; `--lookups-skills 86000` makes 
 small files for them, which takes some minutes and 7 GB.
 
 The modules: `corpus` makes the files and `bucket` is the server; `floors`, `peers` and `rows` hold what is
-timed on disk, `remote` what is timed on S3, `mcp_calls` what is timed over MCP; `measure` is the
-clockwork that runs in every process; `harness` has the taking of turns, the targets and the table.
+timed on disk, `searching` and `history` what is timed there of search and of snapshots, `remote` what is
+timed on S3, `mcp_calls` what is timed over MCP; `measure` is the clockwork that runs in every process;
+`harness` has the taking of turns, the targets and the table.
 """

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks import corpus, harness, mcp_calls, peers, watching
+from tests.benchmarks import corpus, harness, history, mcp_calls, peers, watching
 from tests.benchmarks.bucket import LIBRARY, Bucket
 from tests.benchmarks.harness import Contender, Limit, Row
 
@@ -190,6 +190,7 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
             ("listed", "drawn"),
         ),
         *_search_rows(store, index, state),
+        *_history_rows(store, index, state),
         Row(
             "cli-start",
             "skillfs -s sample_skills tree",
@@ -228,6 +229,69 @@ def _search_rows(store: str, index: str, state: str) -> list[Row]:
             "µs",
             (floor("common_fts", calls=30), ours("common", calls=30)),
             figures=kinds,
+        ),
+    ]
+
+
+def _history_rows(store: str, index: str, state: str) -> list[Row]:
+    copy = f"{state}/copy"
+
+    def one(label: str, role: harness.Role, function: str, **arguments: object) -> Contender:
+        python = None if label.startswith("git") and not peers.installed("git") else sys.executable
+        return Contender(label, role, "history", function, arguments, python)
+
+    return [
+        Row(
+            "snapshot-first",
+            "the first snapshot",
+            "s",
+            (
+                one("read + SHA-256 + write", "floor", "read_hash_write", store=store, state=state),
+                one("git add, git commit", "peer", "git_first", store=store, state=state),
+                one("skillfs", "skillfs", "first_snapshot", store=store, index=index, state=state),
+            ),
+            (Limit(1, "git add, git commit"),),
+            ("open", "from nothing"),
+        ),
+        Row(
+            "snapshot-second",
+            f"a snapshot after {history.CHANGED} changes",
+            "s",
+            (
+                Contender("stat of all known", "floor", "floors", "stat_known", {"store": store}),
+                one("git add, git commit", "peer", "git_second", copy=copy),
+                one("skillfs", "skillfs", "second_snapshot", copy=copy),
+            ),
+        ),
+        Row(
+            "diff",
+            f"what differs, {history.CHANGED} files",
+            "s",
+            (
+                one("git diff --stat", "peer", "git_diff", copy=copy),
+                one("skillfs", "skillfs", "difference", copy=copy),
+            ),
+        ),
+        Row(
+            "verify",
+            "all files against a lock",
+            "s",
+            (
+                one("sha256sum -c", "peer", "sha256sum", store=store, state=state),
+                one("skillfs", "skillfs", "verify", store=store, state=state),
+            ),
+            figures=("from nothing", "again", "every file read"),
+        ),
+        Row(
+            "versions",
+            "versions of skills",
+            "s",
+            (
+                one("read, cut into words", "floor", "read_and_split", store=store),
+                one("skillfs", "skillfs", "versions", store=store, index=index),
+            ),
+            (Limit(300, figure="peak"),),
+            ("all", "one"),
         ),
     ]
 
@@ -421,6 +485,9 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
         "search-build": made,
         "search-rare": made,
         "search-common": made,
+        "snapshot-first": made,
+        "verify": made,
+        "versions": made,
         "look-up": lookups,
         "tree": lookups,
     }
@@ -434,6 +501,16 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
         arguments = {"store": root, "index": index}
         try:
             harness.turn(Contender("skillfs", "skillfs", "rows", "prepare", arguments))
+        except RuntimeError as error:
+            return str(error)
+    before = []
+    if names & {"snapshot-second", "diff"}:
+        before.append(("prepare_copy", {"store": store, "copy": f"{state}/copy"}))
+    if "verify" in names:
+        before.append(("prepare_lock", {"store": store, "index": f"{state}/index.sqlite", "state": state}))
+    for function, arguments in before:
+        try:
+            harness.turn(Contender("skillfs", "skillfs", "history", function, arguments))
         except RuntimeError as error:
             return str(error)
     return None

@@ -48,12 +48,14 @@ def installed(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-def _git(store: str, git_dir: str, *arguments: str) -> list[str]:
+def git_command(store: str, git_dir: str, *arguments: str) -> list[str]:
+    """A command of git on a repository that lies outside of what it holds."""
     settings = ["-c", "core.untrackedCache=false", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]
     return ["git", f"--git-dir={git_dir}", f"--work-tree={store}", *settings, *arguments]
 
 
-def _git_env() -> dict[str, str]:
+def git_environment() -> dict[str, str]:
+    """An environment in which git commits, whatever it is told on this machine."""
     who = {f"GIT_{role}_{key}": "benchmark" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
     return os.environ | who | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 
@@ -61,18 +63,20 @@ def _git_env() -> dict[str, str]:
 def git_add(store: str, git_dir: str) -> dict[str, float]:
     """`git add` of everything into an empty repository, then, not timed, a commit for `git_status`."""
     shutil.rmtree(git_dir, ignore_errors=True)
-    env = _git_env()
+    env = git_environment()
     # Started from the store, for git takes "." from where it is started.
-    subprocess.run(_git(store, git_dir, "init", "--quiet"), env=env, check=True, cwd=store)
-    figures = command(_git(store, git_dir, "add", "."), env=env, cwd=store)
-    subprocess.run(_git(store, git_dir, "commit", "--quiet", "-m", "all"), env=env, check=True, cwd=store)
+    subprocess.run(git_command(store, git_dir, "init", "--quiet"), env=env, check=True, cwd=store)
+    figures = command(git_command(store, git_dir, "add", "."), env=env, cwd=store)
+    subprocess.run(
+        git_command(store, git_dir, "commit", "--quiet", "-m", "all"), env=env, check=True, cwd=store
+    )
     # The first run after an add looks again at what was written in the same instant.
-    subprocess.run(_git(store, git_dir, "status", "--porcelain"), env=env, check=True, cwd=store)
+    subprocess.run(git_command(store, git_dir, "status", "--porcelain"), env=env, check=True, cwd=store)
     return figures
 
 
 def git_status(store: str, git_dir: str) -> dict[str, float]:
-    return command(_git(store, git_dir, "status", "--porcelain"), env=_git_env(), cwd=store)
+    return command(git_command(store, git_dir, "status", "--porcelain"), env=git_environment(), cwd=store)
 
 
 def rclone_md5(store: str) -> dict[str, float]:

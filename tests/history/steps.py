@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 from skillfs import SkillFileSystem
 from skillfs.errors import StoreUnavailableError, UnreadableError
+from tests.conftest import skill_md, write
 from tests.objects.steps import FAILED, FULL, ROOT, Nursery
 
 __all__ = ["SnapshotNursery", "do", "opened"]
@@ -45,8 +47,11 @@ class SnapshotNursery(Nursery):
 
 def raise_children() -> None:
     """What runs in the nursery."""
-    import skillfs.history.face  # noqa: F401  # so that no child has to
-
+    with tempfile.TemporaryDirectory() as name:  # so that no child has to import anything
+        folder = write(Path(name), {"store/a/SKILL.md": skill_md("a"), "store/b/SKILL.md": "b"})
+        opened(folder).snapshot("old")
+        for what in ("snapshot", "restore", "export"):
+            do(what, folder)
     for line in sys.stdin:
         if not line.strip():
             continue  # for a child that was killed before it had read that

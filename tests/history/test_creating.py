@@ -127,13 +127,18 @@ def test_what_is_digested_already_is_read_for_its_content_only(
     ]  # the other is known to be the same
 
 
-def test_what_is_lost_comes_back(opened: Callable[..., SkillFileSystem], tmp_path: Path) -> None:
+def test_what_is_lost_comes_back(opened: Callable[..., SkillFileSystem], root: Path, tmp_path: Path) -> None:
     taken = opened().snapshot("v1")
     for path in blobs(tmp_path):
         path.unlink()
     faults = [finding.kind for finding in opened().snapshots.fsck()]
     assert faults == ["missing"] * 6
     assert opened().snapshot() == taken
+    assert opened().snapshots.fsck() == []
+    for path in blobs(tmp_path):
+        path.unlink()
+    write(root, {"b/new.md": "new\n"})
+    assert opened().snapshot() != taken
     assert opened().snapshots.fsck() == []
 
 
@@ -346,6 +351,24 @@ def test_labels(opened: Callable[..., SkillFileSystem], root: Path, read: list[s
     assert fs.snapshots.get("v1") == first
     with pytest.raises(NotFoundError, match="no snapshot answers to"):
         fs.snapshots.get("v3")
+
+
+def test_a_path_that_is_too_long(opened: Callable[..., SkillFileSystem], root: Path) -> None:
+    fs = opened()
+    here = os.getcwd()
+    try:
+        os.chdir(root / "b")
+        for _ in range(21):
+            os.mkdir("x" * 200)
+            os.chdir("x" * 200)
+        Path("file").write_text("deep")
+    finally:
+        os.chdir(here)
+    with pytest.raises(InvalidArgumentError, match="shorter"):
+        fs.snapshot()
+    assert fs.snapshots.list() == []
+    shutil.rmtree(root / "b")
+    assert fs.snapshot().skills == 2
 
 
 def test_a_file_that_may_not_be_read(opened: Callable[..., SkillFileSystem], root: Path) -> None:

@@ -353,6 +353,11 @@ def test_texts_are_compared_line_by_line(store: Path, objects: Path) -> None:
     for ref in ("name:a", entry.hash, "../x", 1.5, True):
         with pytest.raises(InvalidArgumentError):
             fs.diff_text("v1", "v2", ref)
+    assert lines(fs.diff("v1", "v2", ["b", "a/x.md"]).items) == [
+        "modified a/x.md", "moved b/SKILL.md -> d/SKILL.md", "moved b/y.md -> d/y.md"
+    ]  # fmt: skip
+    assert lines(fs.diff("v1", "v2", ["b", "a/x.md"]).skills) == ["moved b -> d"]
+    assert fs.diff("v1", "v2", []).items == ()
     for context in (-1, True, "3", 1.0):
         with pytest.raises(InvalidArgumentError):
             fs.diff_text("v1", "v2", context=context)  # type: ignore[arg-type]
@@ -413,7 +418,7 @@ def test_a_file_that_changed_since_is_refused(store: Path, objects: Path) -> Non
     comparison = diff_module.Comparison(fs._side("v1", None), side)
     write(store, {"a/x.md": "six\n"})
     with pytest.raises(ChangedError):
-        list(comparison.texts(None, None, 3, ()))
+        list(comparison.texts(3))
 
 
 def test_under_a_lock_no_text_is_told_that_it_does_not_name(store: Path, objects: Path) -> None:

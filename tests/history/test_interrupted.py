@@ -68,7 +68,7 @@ def check_interrupted(
     assert ended in (0, -signal.SIGKILL, FULL)
     assert on_disk(folder / "store") == before
     check_done(tmp_path, folder, what, sure=ended == 0)
-    if ended == FULL and what != "snapshot":
+    if ended == FULL and call != "openat":  # by which folders are listed, too
         assert not [name for name in os.listdir(folder) if name.startswith(".out")]
     # What was begun can be done now; and nobody who reads is kept from it.
     at = SkillFileSystem(folder / "store", at="old", objects=folder / "index.objects", index=":memory:")
@@ -143,4 +143,4 @@ def test_killed_at_every_call(nursery: SnapshotNursery, tmp_path: Path, what: st
 def test_full_at_every_call(nursery: SnapshotNursery, tmp_path: Path, what: str, from_then_on: str) -> None:
     happened = sweep(nursery, tmp_path, CAN_BE_FULL, f"error=ENOSPC:when={{}}{from_then_on}", [what])
     print(f"{what}: full {happened} times")
-    assert happened > 10
+    assert happened > 5

@@ -202,6 +202,38 @@ def test_an_unlocked_skill_takes_no_name_from_a_locked_one(root: Path, open_fs: 
     assert "<location>a/SKILL.md</location>" in fs.to_prompt()
 
 
+def test_a_content_is_read_where_it_is_locked(root: Path, open_fs: Opened) -> None:
+    write(root, FILES)
+    lock = open_fs().lock()
+    write(root, {"a/copy.md": FILES["b/x.md"]})
+    fs = open_fs(lock=lock)
+    content = str(fs.entry("b/x.md").hash)
+    assert [entry.path for entry in fs.find_content(content)] == ["a/copy.md", "b/x.md"]
+    assert fs.get_content(content).path == "b/x.md"
+    assert open_fs().get_content(content).path == "a/copy.md"
+
+
+def test_of_a_snapshot(root: Path, tmp_path: Path) -> None:
+    write(root, FILES)
+    (root / "a/x.md").chmod(0o755)
+    objects = tmp_path / "objects"
+    fs = SkillFileSystem(root, index=":memory:", objects=objects)
+    lock = fs.lock()
+    fs.snapshot("v1")
+    write(root, WRONG)
+    fs.snapshot("v2")
+    then = SkillFileSystem(at="v1", objects=objects, index=":memory:", lock=lock)
+    assert then.lock() == lock
+    assert then.verify(lock).ok
+    assert then.get_content("a/x.md").text == FILES["a/x.md"]
+    assert then.skill("b").description == "About b."
+    later = SkillFileSystem(at="v2", objects=objects, index=":memory:", lock=lock)
+    assert not later.verify(lock).ok
+    with pytest.raises(IntegrityError, match="lock"):
+        later.get_content("a/x.md")
+    assert EVIL not in everything(later)
+
+
 def test_links(root: Path, open_fs: Opened) -> None:
     write(root, {**FILES, "out/SKILL.md": skill_md("out"), "out/t.md": "target", "out/u.md": "other"})
     (root / "a/link.md").symlink_to("../out/t.md")

@@ -31,6 +31,7 @@ from skillfs import (
 from skillfs.core.lock import Lock, Verification, parse_lock, render_lock
 from skillfs.core.manifest import digest_text
 from skillfs.history.locking import read_lock, write_lock
+from tests.collisions import MD5_PAIR, XXH3_PAIR
 from tests.conftest import skill_md, write
 from tests.privileges import bound_by_permissions
 
@@ -226,6 +227,8 @@ def test_no_lock_lies_inside_a_skill(root: Path, open_fs: Opened, tmp_path: Path
         with pytest.raises(InvalidArgumentError, match="inside a skill"):
             read_lock(file)
     assert write_lock(root / "skills.lock", lock)  # beside the skills is fine
+    write(tmp_path, {"SKILL.md/SKILL.md": "a folder of this name makes no skill"})
+    assert not write_lock(root / "skills.lock", lock)
 
 
 def test_what_is_no_file_to_read_or_write(root: Path, open_fs: Opened, tmp_path: Path) -> None:
@@ -451,6 +454,25 @@ def test_a_random_edit_is_told_exactly(
         found = fs.verify(lock)
         assert {p: s for p, s in told(found).items() if s != "missing" or p in wrong} == wrong
         assert found.ok == all(status == "ignored" for status in wrong.values())
+
+
+@pytest.mark.parametrize("pair", [XXH3_PAIR, MD5_PAIR], ids=["xxh3", "md5"])
+def test_contents_that_share_a_weak_hash_are_two(
+    root: Path, tmp_path: Path, pair: tuple[bytes, bytes]
+) -> None:
+    one, two = pair
+    write(root, {"a/SKILL.md": skill_md("a"), "a/x.bin": one, "a/both.bin": two})
+    for path in (root / "a").iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    fs = SkillFileSystem(root, index=tmp_path / "index")
+    lock = fs.lock()
+    assert fs.verify(lock).ok
+    assert len({file.digest for file in lock.skills[0].files}) == 3
+    write(root, {"a/x.bin": two})
+    os.utime(root / "a/x.bin", (1_700_000_000, 1_700_000_000))
+    assert told(fs.verify(lock)) == {"a/": "modified", "a/x.bin": "modified"}
+    with pytest.raises(IntegrityError):
+        SkillFileSystem(root, index=tmp_path / "index", lock=lock).cat_file("a/x.bin")
 
 
 # -- everywhere ----------------------------------------------------------------------------------------------

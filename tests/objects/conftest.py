@@ -28,6 +28,13 @@ def memory() -> Iterator[ObjectFolder]:
     fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
 
 
+@pytest.fixture(params=["local", "memory"])
+def quick(request: pytest.FixtureRequest) -> ObjectFolder:
+    """An empty object folder of each kind that costs nothing."""
+    found: ObjectFolder = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture(params=["local", "memory", "s3"])
 def folder(request: pytest.FixtureRequest) -> ObjectFolder:
     """An empty object folder of each kind."""

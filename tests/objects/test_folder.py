@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -89,25 +90,19 @@ def test_what_is_a_name_stays_in_its_folder(text: str) -> None:
         "labels/é",
     ],
 )
-def test_other_names_are_refused_everywhere(folder_of_names: ObjectFolder, name: str) -> None:
+def test_other_names_are_refused_everywhere(quick: ObjectFolder, name: str) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: folder_of_names.open(name),
-        lambda: folder_of_names.get(name),
-        lambda: folder_of_names.has(name),
-        lambda: folder_of_names.put_all([(name, [b"x"])]),
-        lambda: folder_of_names.create(name, b"x"),
-        lambda: folder_of_names.remove(name),
-        lambda: folder_of_names.set_aside(name),
+        lambda: quick.open(name),
+        lambda: quick.get(name),
+        lambda: quick.has(name),
+        lambda: quick.put_all([(name, [b"x"])]),
+        lambda: quick.create(name, b"x"),
+        lambda: quick.remove(name),
+        lambda: quick.set_aside(name),
     ]
     for call in calls:
         with pytest.raises(InvalidArgumentError):
             call()
-
-
-@pytest.fixture(params=["local", "memory"])
-def folder_of_names(request: pytest.FixtureRequest) -> ObjectFolder:
-    found: ObjectFolder = request.getfixturevalue(request.param)
-    return found
 
 
 @pytest.mark.parametrize("prefix", ["", "x/", "blobs", "blobs/a/", "blobs/ab", "../", "labels/a", "tmp/"])
@@ -355,6 +350,9 @@ def test_contents_are_on_the_disk_before_their_names(
     local.create(RECORD, b"r")
     assert calls == ["all", "fsync", "link", *calls[3:]]
     assert set(calls[3:]) == {"fsync"}
+    calls.clear()
+    local.remove(RECORD)  # or it could come back, and lead to what was removed after it
+    assert calls == ["fsync"]
 
 
 @pytest.mark.parametrize("where", ["root", "blobs", "blobs/12"])
@@ -416,6 +414,54 @@ def test_what_a_killed_writer_left_goes_with_the_next(local: LocalObjects) -> No
     local.put_all([(A, [b"a"])])
     assert local.leftovers() == []
     assert os.listdir(Path(local.path) / "tmp") == []
+
+
+def test_a_folder_that_is_swept_before_it_is_locked(
+    local: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sweeps has opened and locked it, or even removed it, when its writer comes to lock it."""
+    local.put_all([(B, [b"b"])])
+    tmp = Path(local.path) / "tmp"
+    mkdir, moments = os.mkdir, ["locked", "removed", "not"]
+
+    def make(path: str | bytes, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        mkdir(path, mode, dir_fd=dir_fd)
+        made = tmp / os.fsdecode(path)
+        moment = moments.pop(0) if made.exists() else ""
+        if moment == "locked":
+            held.append(os.open(made, os.O_RDONLY))
+            fcntl.flock(held[0], fcntl.LOCK_EX)
+        elif moment == "removed":
+            made.rmdir()
+
+    held: list[int] = []
+    monkeypatch.setattr(os, "mkdir", make)
+    local.put_all([(A, [b"a"])])
+    assert moments == []
+    assert local.get(A) == b"a"
+    os.close(held[0])
+    assert local.leftovers(remove=True) == []
+    assert os.listdir(tmp) == []
+
+
+def test_many_writers_at_a_time(local: LocalObjects) -> None:
+    """Each sweeps what it takes for left by the others."""
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(30):
+                local.put_all([(blob_name(digest_of(b"%d-%d" % (number, turn))), [b"x"])])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(list(local.listed("blobs/"))) == 120
 
 
 def test_what_is_being_written_stays(local: LocalObjects) -> None:

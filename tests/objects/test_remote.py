@@ -21,6 +21,11 @@ TEXT = b"one text"
 NAME = blob_name(digest_of(TEXT))
 
 
+def use(folder: ObjectFolder) -> None:
+    take(SnapshotCatalog(folder), [TEXT, b"more"], "v2", at=1)
+    check_whole(folder)
+
+
 @pytest.fixture
 def shared(bucket: Bucket, faulty: FaultyS3) -> ObjectFolder:
     """A folder of objects on the way to which things go wrong."""
@@ -50,8 +55,10 @@ def test_an_answer_that_gets_lost_creates_nothing_twice(
     assert check_whole(shared) == {"v1": [TEXT]}
 
 
-@pytest.mark.parametrize("operation", ["PutObject", "GetObject", "ListObjectsV2"])
-@pytest.mark.parametrize("fault", ["denied", "down"])
+@pytest.mark.parametrize(
+    ("operation", "fault"),
+    [("PutObject", "denied"), ("GetObject", "denied"), ("ListObjectsV2", "denied"), ("GetObject", "down")],
+)
 def test_no_answer_and_no_permission(
     shared: ObjectFolder, faulty: FaultyS3, operation: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,8 +69,7 @@ def test_no_answer_and_no_permission(
     monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
     faulty.add(ACCESS_DENIED if fault == "denied" else INTERNAL_ERROR, operation)
     with pytest.raises(UnreadableError if fault == "denied" else StoreUnavailableError) as caught:
-        take(SnapshotCatalog(shared), [TEXT, b"more"], "v2", at=1)
-        check_whole(shared)
+        use(shared)
     assert not any(word in str(caught.value) for word in (KEY, SECRET, faulty.endpoint, "127.0.0.1"))
     monkeypatch.undo()
     faulty.rules.clear()
@@ -116,7 +122,7 @@ def test_an_object_that_comes_in_two(shared: ObjectFolder, monkeypatch: pytest.M
 
 def test_keys_of_others_are_left_alone(shared: ObjectFolder, bucket: Bucket) -> None:
     mine = ["team/README", "team/blobs/x", "team/labels/.x", "team/labels/a/b", "team/holds/mine", "other/x"]
-    bucket.seed({key: "" for key in mine})
+    bucket.seed(dict.fromkeys(mine, ""))
     take(SnapshotCatalog(shared), [TEXT], "v1")
     assert check_whole(shared) == {"v1": [TEXT]}
     shared.leftovers(remove=True)

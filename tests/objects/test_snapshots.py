@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillfs.core.manifest import digest_text
+from skillfs.core.manifest import Manifest, digest_text
 from skillfs.core.manifest_json import render_record, written
 from skillfs.errors import (
     AlreadyExistsError,
@@ -108,8 +108,8 @@ def test_a_beginning_that_several_have(catalog: SnapshotCatalog, monkeypatch: py
     assert catalog.resolve(f"sha256:{first[:12]}")[0].hex() == first
 
 
-def test_labels_are_of_one_snapshot(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_labels_are_of_one_snapshot(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
     first = take(catalog, [b"a"], "v1")
     record = catalog.record(first)
     assert catalog.add(record, "v1") == first  # again is no fault
@@ -126,8 +126,8 @@ def test_labels_are_of_one_snapshot(folder: ObjectFolder) -> None:
     assert [digest for digest, _ in catalog.records()] == [first]
 
 
-def test_removing_takes_the_labels_too(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_removing_takes_the_labels_too(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
     first = take(catalog, [b"a"], "v1")
     second = take(catalog, [b"b"], "v2", at=1)
     catalog.add(catalog.record(first), "again")
@@ -136,15 +136,15 @@ def test_removing_takes_the_labels_too(folder: ObjectFolder) -> None:
     with pytest.raises(NotFoundError):
         catalog.record(first)
     assert take(catalog, [b"c"], "v1", at=2) != first
-    assert check_whole(folder) == {"v1": [b"c"], "v2": [b"b"]}
+    assert check_whole(quick) == {"v1": [b"c"], "v2": [b"b"]}
 
 
-def test_what_is_there_is_not_written_again(folder: ObjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_what_is_there_is_not_written_again(quick: ObjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = SnapshotCatalog(quick)
     take(catalog, [b"a", b"b"])
     put: list[str] = []
-    write = folder.put_all
-    monkeypatch.setattr(folder, "put_all", lambda objects: write([put.append(o[0]) or o for o in objects]))
+    write = quick.put_all
+    monkeypatch.setattr(quick, "put_all", lambda objects: write([put.append(o[0]) or o for o in objects]))
     take(catalog, [b"a", b"b"], "v1", at=1)
     assert put == []
     take(catalog, [b"a", b"c"], at=2)
@@ -152,12 +152,12 @@ def test_what_is_there_is_not_written_again(folder: ObjectFolder, monkeypatch: p
     assert blob_name(digest_of(b"a")) not in put
 
 
-def test_blobs_of_another_size_count_as_missing(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_blobs_of_another_size_count_as_missing(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
     digest, other = digest_of(b"abc"), digest_of(b"x")
     for count in (1, 100):  # one by one, and by a listing
         many = {digest_of(b"%d" % n): 1 for n in range(count)}
-        folder.put_all([(blob_name(digest), [b"ab"])])
+        quick.put_all([(blob_name(digest), [b"ab"])])
         assert catalog.blobs.has_all([digest, other, *many]) == {digest}
         assert catalog.blobs.has_all({digest: 3, other: 1, **many}) == set()
         assert catalog.blobs.has_all({digest: 2, other: 1, **many}) == {digest}
@@ -177,44 +177,42 @@ def test_a_damaged_blob_is_set_aside_and_written_anew(folder: ObjectFolder) -> N
     assert check_whole(folder) == {"v1": [b"abc"]}
 
 
-def test_while_somebody_writes_nothing_is_set_aside(folder: ObjectFolder) -> None:
+def test_while_somebody_writes_nothing_is_set_aside(quick: ObjectFolder) -> None:
     """It may be written anew at this very moment."""
-    catalog = SnapshotCatalog(folder)
+    catalog = SnapshotCatalog(quick)
     take(catalog, [b"abc"])
     name = blob_name(digest_of(b"abc"))
-    folder.put_all([(name, [b"abd"])])
-    with folder.holding(alone=False), pytest.raises(IntegrityError, match="damaged"):
-        check_whole(folder)
-    assert folder.has(name)
+    quick.put_all([(name, [b"abd"])])
+    with quick.holding(alone=False), pytest.raises(IntegrityError, match="damaged"):
+        check_whole(quick)
+    assert quick.has(name)
 
 
-def test_a_blob_that_was_mended_meanwhile_stays(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_a_blob_that_was_mended_meanwhile_stays(local: LocalObjects) -> None:
+    catalog = SnapshotCatalog(local)
     name = blob_name(digest_of(b"abc"))
-    folder.put_all([(name, [b"abd"])])
+    local.put_all([(name, [b"abd"])])
     with catalog.blobs.open(digest_of(b"abc"), 3) as handle:
-        if folder.remote:
-            return  # what is open is read when it is asked for
-        folder.put_all([(name, [b"abc"])])
+        local.put_all([(name, [b"abc"])])
         with pytest.raises(IntegrityError, match="damaged"):
             handle.read(0, 3)
-    assert folder.get(name) == b"abc"
+    assert local.get(name) == b"abc"
 
 
-def test_a_missing_or_damaged_manifest(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_a_missing_or_damaged_manifest(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
     digest = take(catalog, [b"a", b"b", b"c"])
     record = catalog.record(digest)
     top = catalog.top(record)
     part = manifest_name(next(iter(top.parts.values())))
-    text = folder.get(part)
-    folder.put_all([(part, [text + b" "])])
+    text = quick.get(part)
+    quick.put_all([(part, [text + b" "])])
     for says in ("damaged", "missing"):
         with pytest.raises(IntegrityError, match=says):
             catalog.manifest(record)
-    folder.put_all([(part, [text])])
+    quick.put_all([(part, [text])])
     assert catalog.manifest(record) == manifest_of([b"a", b"b", b"c"])
-    folder.remove(manifest_name(record.manifest))
+    quick.remove(manifest_name(record.manifest))
     with pytest.raises(IntegrityError, match="missing"):
         catalog.top(record)
 
@@ -227,6 +225,37 @@ def test_parts_are_read_alone(catalog: SnapshotCatalog) -> None:
     told = {skill.path for skill in catalog.parts(top, some)}
     assert 3 <= len(told) < 30
     assert told < {skill.path for skill in catalog.parts(top)}
+
+
+def test_a_label_that_is_taken_at_this_moment(
+    catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = take(catalog, [b"a"])
+    create = catalog.folder.create
+
+    def late(name: str, data: bytes) -> bool:
+        if name == "labels/v1":
+            monkeypatch.undo()
+            catalog.add(catalog.record(first), "v1")
+        return create(name, data)
+
+    monkeypatch.setattr(catalog.folder, "create", late)
+    with pytest.raises(AlreadyExistsError, match="taken"):
+        take(catalog, [b"b"], "v1", at=1)
+    assert catalog.labels() == {"v1": first}
+
+
+def test_a_manifest_that_fits_in_no_tree(catalog: SnapshotCatalog) -> None:
+    """Its skills are told in two parts, each sound by itself."""
+    one, two = manifest_of([b"a", b"b"]).skills
+    (file,) = one.files
+    crafted = Manifest(
+        (replace(one, files=(file, file._replace(path=two.path))), replace(two, path="s0000/s0001"))
+    )
+    top, parts = written(crafted)
+    catalog.blobs.put_manifests({**parts, digest_of(top): top})
+    with pytest.raises(IntegrityError, match="no folder"):
+        catalog.manifest(record_of(crafted, top))
 
 
 def test_a_record_that_lies_about_its_manifest(catalog: SnapshotCatalog) -> None:
@@ -245,12 +274,12 @@ def test_a_record_under_another_time(catalog: SnapshotCatalog) -> None:
         list(SnapshotCatalog(catalog.folder).records())
 
 
-def test_a_damaged_record_does_not_hide_the_others(folder: ObjectFolder) -> None:
-    catalog = SnapshotCatalog(folder)
+def test_a_damaged_record_does_not_hide_the_others(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
     first, second = take(catalog, [b"a"], "v1"), take(catalog, [b"b"], at=1)
     manifests = [catalog.record(digest).manifest for digest in (first, second)]
-    folder.put_all([(record_name(catalog.record(second), second), [b"{}"])])
-    catalog = SnapshotCatalog(folder)
+    quick.put_all([(record_name(catalog.record(second), second), [b"{}"])])
+    catalog = SnapshotCatalog(quick)
     assert catalog.resolve("v1")[0] == first
     assert catalog.resolve(digest_text(manifests[0]))[0] == first
     # What may be the damaged one is not said to be missing.

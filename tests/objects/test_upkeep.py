@@ -49,9 +49,9 @@ def test_gc_removes_what_nobody_needs(taken: tuple[SnapshotCatalog, bytes, bytes
     assert names(folder) == set()
 
 
-def test_gc_of_a_folder_with_nothing_in_it(folder: ObjectFolder) -> None:
-    assert gc(folder) == Removed(0, 0)
-    assert fsck(folder) == []
+def test_gc_of_a_folder_with_nothing_in_it(quick: ObjectFolder) -> None:
+    assert gc(quick) == Removed(0, 0)
+    assert fsck(quick) == []
 
 
 def test_gc_takes_what_killed_writers_left(local: LocalObjects) -> None:
@@ -95,13 +95,13 @@ def test_gc_removes_nothing_where_it_cannot_tell(local: LocalObjects, what: str,
     assert names(folder) == set()
 
 
-def test_gc_and_fsck_are_alone(folder: ObjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gc_and_fsck_are_alone(quick: ObjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skillfs.objects.locking.WAIT_SECONDS", 0)
     monkeypatch.setattr("skillfs.objects.holds.WAIT_SECONDS", 0)
-    with folder.holding(alone=False):
+    with quick.holding(alone=False):
         for work in (gc, fsck, lambda folder: SnapshotCatalog(folder).remove(bytes(32))):
             with pytest.raises(StoreUnavailableError, match="try again"):
-                work(folder)
+                work(quick)
 
 
 def test_fsck_finds_what_is_damaged_or_missing(taken: tuple[SnapshotCatalog, bytes, bytes]) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from skillfs.core.model import Place
 from skillfs.core.refs import component_fault
 from skillfs.stores.base import FileState, StaleFile
-from skillfs.stores.fsspec_source import FsspecSource
 from skillfs.stores.folder_tree import FolderTree
+from skillfs.stores.fsspec_source import FsspecSource
 from skillfs.stores.remote import RemoteStore
 from skillfs.stores.source import Found
 
