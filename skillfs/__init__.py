@@ -8,9 +8,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skillfs.core.drawing import Tree, TreeNode
     from skillfs.core.ignore import DEFAULT_IGNORE
-    from skillfs.core.model import Change, Changes, Entry, FileDigest, Kind, Problem, Skill
+    from skillfs.core.lock import (
+        Lock,
+        LockedFile,
+        LockedSkill,
+        Verification,
+        VerifiedFile,
+        VerifiedSkill,
+    )
+    from skillfs.core.model import (
+        Change,
+        Changes,
+        Difference,
+        Differences,
+        Entry,
+        FileDigest,
+        Kind,
+        Problem,
+        Skill,
+        Snapshot,
+    )
     from skillfs.core.outline import Outline, Section
     from skillfs.core.search import Passage, SearchHit, SearchResults
+    from skillfs.core.versions import SkillVersions, Version
     from skillfs.core.wire import Content, Lines
     from skillfs.errors import (
         AlreadyExistsError,
@@ -30,15 +50,22 @@ if TYPE_CHECKING:
     )
     from skillfs.feed import ChangeFeed
     from skillfs.filesystem import SkillFileSystem
+    from skillfs.history.locking import read_lock, write_lock
+    from skillfs.history.snapshots import Snapshots
     from skillfs.index.database import IndexWarning
 
 # Loaded at first use: the command line and a program that only catches errors need few of them.
 _HOMES = {
     "core.drawing": ("Tree", "TreeNode"),
     "core.ignore": ("DEFAULT_IGNORE",),
-    "core.model": ("Change", "Changes", "Entry", "FileDigest", "Kind", "Problem", "Skill"),
+    "core.lock": (*("Lock", "LockedFile", "LockedSkill", "Verification", "VerifiedFile", "VerifiedSkill"),),
+    "core.model": (
+        *("Change", "Changes", "Difference", "Differences", "Entry", "FileDigest", "Kind", "Problem"),
+        *("Skill", "Snapshot"),
+    ),
     "core.outline": ("Outline", "Section"),
     "core.search": ("Passage", "SearchHit", "SearchResults"),
+    "core.versions": ("SkillVersions", "Version"),
     "core.wire": ("Content", "Lines"),
     "errors": (
         *("AlreadyExistsError",),
@@ -48,6 +75,8 @@ _HOMES = {
     ),
     "feed": ("ChangeFeed",),
     "filesystem": ("SkillFileSystem",),
+    "history.locking": ("read_lock", "write_lock"),
+    "history.snapshots": ("Snapshots",),
     "index.database": ("IndexWarning",),
 }
 _MODULE_OF = {name: f"skillfs.{module}" for module, names in _HOMES.items() for name in names}
@@ -60,6 +89,8 @@ __all__ = [
     "ChangedError",
     "Changes",
     "Content",
+    "Difference",
+    "Differences",
     "Entry",
     "FileDigest",
     "IndexWarning",
@@ -69,6 +100,9 @@ __all__ = [
     "IsFolderError",
     "Kind",
     "Lines",
+    "Lock",
+    "LockedFile",
+    "LockedSkill",
     "NotFoundError",
     "NotIndexedError",
     "NotTextError",
@@ -82,11 +116,20 @@ __all__ = [
     "Skill",
     "SkillFSError",
     "SkillFileSystem",
+    "SkillVersions",
+    "Snapshot",
+    "Snapshots",
     "StoreUnavailableError",
     "TooLargeError",
     "Tree",
     "TreeNode",
     "UnreadableError",
+    "Verification",
+    "VerifiedFile",
+    "VerifiedSkill",
+    "Version",
+    "read_lock",
+    "write_lock",
 ]
 
 __version__ = "0.1.0"

@@ -125,6 +125,7 @@ class Phrasebook:
         for group in range(len(self._weights)):
             for text in self._having[self._starts[group] : self._starts[group + 1]]:
                 self._groups[text].append(group)
+        self._last: tuple[set[int], list[int]] = set(), []  # groups, and what was added up for them
         self._rows: dict[int, int] = {}
         self._most_rows = max(1, _MOST_ROW_BYTES // (self._count // 8 + 64))
         self._least = [least_shared(len(own), least) for own in texts]
@@ -179,7 +180,6 @@ class Phrasebook:
         Args:
             limit: How many are told as the nearest; None for all.
         """
-        self._last: tuple[set[int], list[int]] = set(), []
         for text in sorted(range(self._count), key=lambda text: self._groups[text][:_NEIGHBOURLY]):
             digits = self._shared(text)
             own = self._least[text]

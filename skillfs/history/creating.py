@@ -3,7 +3,7 @@
 A snapshot is of a state that was there: the store shows the same before the first and after the last of its
 files is read, else what became different is looked at again. What is known by its SHA-256, and stored, is not
 read. Blobs come first, then the parts of the manifest, its top, the record, and the label: whatever ends it
-before that leaves a record of nothing, and blobs that the next one finds.
+before that leaves no record, and blobs that the next one finds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from skillfs.core.manifest import (
     SnapshotRecord,
     check_label,
     part_name,
-    path_fault,
 )
 from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Place
@@ -28,10 +27,8 @@ from skillfs.digests import Hasher
 from skillfs.errors import (
     ChangedError,
     IntegrityError,
-    InvalidArgumentError,
     IsFolderError,
     NotFoundError,
-    quoted,
 )
 from skillfs.history.contents import Taken, Wanted, bare, read_whole, together
 from skillfs.history.describing import described
@@ -80,10 +77,6 @@ def create_snapshot(
         if label is not None:
             catalog.check_free(label, None if creation.newest is None else creation.newest[0])
         return creation.recorded(creation.settled(), label)
-
-
-SHORT = 200
-"""Characters of a path that cannot be too long for a manifest, nor any name in it."""
 
 
 class _Creation:
@@ -160,7 +153,7 @@ class _Creation:
         if self._changed:
             return None
         manifest = described(found, digests)
-        _require_readable(manifest)
+        manifest.check()  # or nobody could read it
         text, parts = written(manifest)
         top = parse_top(text)
         if self.newest is not None and self.newest[1].manifest == sha256(text).digest():
@@ -334,17 +327,6 @@ class _Description(NamedTuple):
     top: ManifestTop
     text: bytes
     parts: dict[bytes, bytes]
-
-
-def _require_readable(manifest: Manifest) -> None:
-    """See that whoever reads this manifest will take it for one."""
-    for skill in manifest.skills:
-        for path in (skill.path, *(file.path for file in skill.files), *(link[0] for link in skill.links)):
-            if len(path) > SHORT and (fault := path_fault(path)) is not None:
-                raise InvalidArgumentError(
-                    f"the path {quoted(path)} {fault}, so that no snapshot can hold it; give it a shorter one"
-                )
-    manifest.check()
 
 
 def _is_same(one: Present, other: Present) -> bool:

@@ -267,8 +267,8 @@ class HistoryFace:
                 lay in each of the states.
 
         Raises:
-            InvalidArgumentError: What names a snapshot, or a reference, is malformed; a reference is a name or
-                a content hash; or there are several stores.
+            InvalidArgumentError: What names a snapshot, or a reference, is malformed; a reference is a name
+                or a content hash; or there are several stores.
             NotFoundError: No snapshot answers to it, or neither state holds what a reference names.
             IntegrityError: A snapshot is damaged.
             UnreadableError: A file may not be read.

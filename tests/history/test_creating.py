@@ -28,6 +28,7 @@ from skillfs.errors import (
     UnreadableError,
 )
 from skillfs.history import contents, creating
+from tests.collisions import MD5_PAIR, XXH3_PAIR
 from tests.conftest import skill_md, write
 
 if TYPE_CHECKING:
@@ -279,6 +280,19 @@ def test_it_is_of_a_state_that_was_there(
     assert taken.digest == opened().snapshot().digest
 
 
+@pytest.mark.parametrize("pair", [XXH3_PAIR, MD5_PAIR], ids=["xxh3", "md5"])
+def test_contents_that_share_a_weaker_hash_are_two(
+    opened: Callable[..., SkillFileSystem], root: Path, tmp_path: Path, pair: tuple[bytes, bytes]
+) -> None:
+    for label, data in zip(("one", "other"), pair, strict=True):
+        write(root, {"a/one.md": data, "a/copy.md": pair[0]})
+        opened().snapshot(label)
+    for label, data in zip(("one", "other"), pair, strict=True):
+        opened().snapshots.restore(label, tmp_path / label)
+        assert (tmp_path / label / "a/one.md").read_bytes() == data
+        assert (tmp_path / label / "a/copy.md").read_bytes() == pair[0]
+
+
 def test_a_store_that_never_rests_is_refused(
     opened: Callable[..., SkillFileSystem], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,24 +367,6 @@ def test_labels(opened: Callable[..., SkillFileSystem], root: Path, read: list[s
         fs.snapshots.get("v3")
 
 
-def test_a_path_that_is_too_long(opened: Callable[..., SkillFileSystem], root: Path) -> None:
-    fs = opened()
-    here = os.getcwd()
-    try:
-        os.chdir(root / "b")
-        for _ in range(21):
-            os.mkdir("x" * 200)
-            os.chdir("x" * 200)
-        Path("file").write_text("deep")
-    finally:
-        os.chdir(here)
-    with pytest.raises(InvalidArgumentError, match="shorter"):
-        fs.snapshot()
-    assert fs.snapshots.list() == []
-    shutil.rmtree(root / "b")
-    assert fs.snapshot().skills == 2
-
-
 def test_a_file_that_may_not_be_read(opened: Callable[..., SkillFileSystem], root: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
@@ -405,6 +401,9 @@ def test_what_is_derived_from_several_stores_takes_none(
         fs.snapshot()
     with pytest.raises(InvalidArgumentError, match="of one store"):
         _ = fs.snapshots
+    taken = opened(objects=tmp_path / "objects").snapshot()
+    both = SkillFileSystem({"x": root, "y": tmp_path / "y"}, index=":memory:", objects=tmp_path / "objects")
+    assert both.snapshots.list() == [taken]
 
 
 @pytest.fixture
@@ -465,3 +464,45 @@ def test_digests_are_of_the_bytes(opened: Callable[..., SkillFileSystem], tmp_pa
             assert parse_digest(fs.digest(f"{skill.path}/{file.path}")) == file.digest
     for path in blobs(tmp_path):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.parent.name + path.name
+
+
+def test_what_a_bucket_is_asked_for(bucket: Bucket, s3_server: S3Server, tmp_path: Path) -> None:
+    """Of a store in S3 every file is read once, and one that changed once more."""
+    files = {f"store/{n}/{name}": f"{n} {name}" for n in range(20) for name in ("SKILL.md", "a.md", "b.md")}
+    bucket.seed(files)
+    options = {"target_options": s3_server.target_options, "skip_instance_cache": True}
+    store = f"{bucket.url}/store"
+    fs = SkillFileSystem(store, index=tmp_path / "index", **options)  # type: ignore[arg-type]
+    with bucket.server.recorded() as requests:
+        first = fs.snapshot()
+    assert requests.counts == {"ListObjectsV2": 1, "GetObject": 60}
+    bucket.put("store/3/a.md", "changed")
+    del fs
+    fs = SkillFileSystem(store, index=tmp_path / "index", **options)  # type: ignore[arg-type]
+    with bucket.server.recorded() as requests:
+        second = fs.snapshot()
+    assert [request.key for request in requests.of("GetObject")] == ["store/3/a.md"]
+    assert second.parents == (first.record,)
+    with bucket.server.recorded() as requests:
+        assert fs.snapshot() == second
+    assert requests.counts == {"ListObjectsV2": 1}
+
+
+def test_what_is_asked_of_a_bucket_that_keeps_them(root: Path, bucket: Bucket, s3_server: S3Server) -> None:
+    """What follows costs what is new: of unchanged parts neither text nor blobs are asked for."""
+    write(root, {f"{n}/{name}": f"{n} {name}" for n in range(40) for name in ("SKILL.md", "a.md")})
+    fs = SkillFileSystem(
+        root, index=":memory:", objects=f"{bucket.url}/team", objects_options=s3_server.target_options,
+        max_age=0, skip_instance_cache=True,
+    )  # fmt: skip
+    with bucket.server.recorded() as requests:
+        fs.snapshot()
+    written = [request.key for request in requests.of("PutObject")]
+    assert len([key for key in written if key.startswith("team/blobs/")]) == 80
+    write(root, {"3/a.md": "changed"})
+    with bucket.server.recorded() as requests:
+        fs.snapshot()
+    written = [request.key for request in requests.of("PutObject")]
+    assert len([key for key in written if key.startswith("team/blobs/")]) == 1
+    assert len([key for key in written if key.startswith("team/manifests/")]) == 2
+    assert len(requests) < 30, requests.counts

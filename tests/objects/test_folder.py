@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +83,7 @@ def test_what_is_a_name_stays_in_its_folder(text: str) -> None:
         "blobs/ab/" + "0" * 61,
         "blobs/AB/" + "0" * 62,
         "blobs/../" + "0" * 62,
+        "blobs/ab/" + "0" * 61 + ".",
         "manifests/" + "0" * 63,
         "manifests/" + "g" * 64,
         "snapshots/" + "0" * 64,
@@ -397,6 +399,16 @@ def test_a_pipe_in_place_of_an_object_is_none(local: LocalObjects) -> None:
     assert local.get(A) == b"a"
 
 
+def test_a_folder_in_memory_where_an_object_belongs(memory: ObjectFolder) -> None:
+    where = memory.url.removeprefix("memory://")
+    fsspec.filesystem("memory").makedirs(f"/{where.strip('/')}/{A}/x")
+    assert not memory.has(A)
+    with pytest.raises(FileNotFoundError):
+        memory.get(A)
+    with pytest.raises(IntegrityError, match="something else"):
+        memory.put_all([(A, [b"a"])])
+
+
 def test_what_is_not_of_it_stays(local: LocalObjects) -> None:
     mine = {"README": "", "blobs/x": "", "blobs/ab/x": "", "tmp/mine/x": "", "labels/.hidden": ""}
     local.put_all([(A, [b"a"])])
@@ -549,6 +561,25 @@ def test_a_forked_child_does_not_hold_on(local: LocalObjects) -> None:
         os.close(told)
         os.waitpid(child, 0)
     assert not locking._held
+
+
+def test_a_child_of_one_that_is_killed_does_not_hold_on(local: LocalObjects) -> None:
+    read, told = os.pipe()
+    child = os.fork()
+    if not child:
+        with local.holding(alone=True):
+            if os.fork():
+                os._exit(0)
+            os.close(told)
+            os.read(read, 1)  # as long as this test is there
+            os._exit(0)
+    os.waitpid(child, 0)
+    try:
+        with local.holding(alone=True):
+            pass
+    finally:
+        os.close(told)
+        os.close(read)
 
 
 # -- opening -------------------------------------------------------------------------------------------------
