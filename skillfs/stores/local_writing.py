@@ -236,7 +236,13 @@ class LocalSink:
         self._temporary = temporary
         # Where files cannot be locked, nothing can be swept either.
         with contextlib.suppress(OSError):
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Another is sweeping it away at this moment; that it is still there says nothing.
+                os.close(self._fd)
+                self._fd, self._temporary = -1, None
+                return False
         if os.fstat(self._fd).st_nlink:
             return True
         os.close(self._fd)

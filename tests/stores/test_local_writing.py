@@ -402,6 +402,32 @@ def test_a_file_that_is_swept_before_it_is_locked_is_made_again(
     assert (root / "a/new.md").read_bytes() == b"whole"
 
 
+def test_a_file_that_is_being_swept_is_made_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sweeps has the lock, and has not removed the file yet."""
+    import fcntl
+
+    flock, sweepers = fcntl.flock, []
+
+    def late(fd: int, operation: int) -> None:
+        if not sweepers:
+            (beside,) = (root / "a").glob(".skillfs-*~")
+            sweepers.append(os.open(beside, os.O_RDONLY))
+            flock(sweepers[0], fcntl.LOCK_EX)
+        try:
+            flock(fd, operation)
+        finally:
+            for path in (root / "a").glob(".skillfs-*~"):
+                if path.stat().st_ino == os.fstat(sweepers[0]).st_ino:
+                    path.unlink()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    put(store, "a/new.md", b"whole")
+    os.close(sweepers[0])
+    assert (root / "a/new.md").read_bytes() == b"whole"
+
+
 def test_touch_of_a_file_with_other_names_is_of_this_one_alone(store: LocalStore, root: Path) -> None:
     outside = root.parent / "outside.md"
     outside.write_text("shared")
