@@ -23,6 +23,7 @@ from skillfs.core.manifest import (
 )
 from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Place
+from skillfs.core.refs import printable_path
 from skillfs.digests import Hasher
 from skillfs.errors import (
     ChangedError,
@@ -281,7 +282,8 @@ class _Creation:
             return taken
 
         mount = self._view.mount
-        asked = mount.lookup.ask(uuid_text(node.uuid or b""))
+        # By what stays when it moves; errors name it by its path.
+        asked = mount.lookup.ask(uuid_text(node.uuid or b""))._replace(sent=printable_path(one.path))
         try:
             return mount.reader.with_handle(asked, self._view.access, read, enforced=False)
         except (NotFoundError, IsFolderError, ChangedError):

@@ -2,7 +2,7 @@ import uuid as uuidlib
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillfs.core.differing import Identities, State, differences, differing_parts
@@ -154,6 +154,7 @@ def pairs(draw: st.DrawFn) -> tuple[Tree, Tree, dict[str, bytes]]:
     return old, new, known
 
 
+@settings(deadline=None)
 @given(pairs(), st.sampled_from([STORE, OTHER]))
 def test_differences_lead_from_the_one_to_the_other(pair, store):
     old, new, known = pair
@@ -180,6 +181,7 @@ def identified(before: State, after: State, old: set[str], new: set[str]) -> set
     return {(gone[uuid], path) for path in new - old if (uuid := after.identities.of(path)) in gone}
 
 
+@settings(deadline=None)
 @given(pairs())
 def test_in_one_store_identities_tell_what_moved(pair):
     old, new, known = pair
@@ -199,11 +201,13 @@ def test_in_one_store_identities_tell_what_moved(pair):
         )
 
 
+@settings(deadline=None)
 @given(trees(), st.sampled_from([STORE, OTHER]))
 def test_the_same_differs_in_nothing(tree, store):
     assert differences(state(tree), state(tree, store)) == ((), ())
 
 
+@settings(deadline=None)
 @given(pairs(), st.sampled_from([STORE, OTHER]))
 def test_parts_that_are_the_same_need_not_be_read(pair, store):
     sides = [state(pair[0]), state(pair[1], store, pair[2])]

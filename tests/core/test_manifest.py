@@ -99,6 +99,7 @@ DOCUMENTS = {
 # -- there and back ------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(skills(), max_size=3))
 def test_what_is_written_of_skills_is_read_back(found):
     for name in {part_name(skill.path) for skill in found}:
@@ -108,17 +109,20 @@ def test_what_is_written_of_skills_is_read_back(found):
         assert text.isascii()
 
 
+@settings(deadline=None)
 @given(tops)
 def test_what_is_written_of_a_top_is_read_back(top):
     assert parse_top(render_top(top)) == top
 
 
+@settings(deadline=None)
 @given(records)
 def test_what_is_written_of_a_record_is_read_back(record):
     assert parse_record(render_record(record)) == record
 
 
-@given(st.dictionaries(paths, skills(), max_size=5), links)
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(paths, skills(), max_size=4), links)
 def test_a_manifest_is_written_in_parts_that_make_it_again(found, outside):
     manifest = Manifest(tuple(replace(found[path], path=path) for path in sorted(found)), outside)
     text, texts = written(manifest)
@@ -301,7 +305,7 @@ def test_what_is_too_large_is_refused_unread(monkeypatch):
         parse_json(b" " * 11)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_whatever_is_read_is_refused_in_the_same_way(data):
     for _, parse in DOCUMENTS.values():
@@ -350,6 +354,7 @@ def test_what_can_lie_in_one_tree_is_taken():
 # -- digests and labels --------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.dictionaries(paths, st.tuples(counts, digests), max_size=4))
 def test_the_digest_of_a_skill_is_that_of_the_sorted_list(found):
     told = [(path, size, digest) for path, (size, digest) in found.items()]

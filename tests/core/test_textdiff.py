@@ -3,7 +3,7 @@ import subprocess
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillfs.core import textdiff
@@ -37,6 +37,7 @@ def applied(old: str, diff: str) -> str:
     return "".join(made + lines[at:])
 
 
+@settings(deadline=None)
 @given(texts, texts, st.integers(0, 4))
 def test_a_diff_makes_the_new_text_of_the_old_one(old, new, context):
     diff = unified_diff(old, new, "a", "b", context)
@@ -44,6 +45,7 @@ def test_a_diff_makes_the_new_text_of_the_old_one(old, new, context):
     assert applied(old, diff) == new
 
 
+@settings(deadline=None)
 @given(texts, texts, st.integers(0, 3), st.integers(0, 2))
 def test_so_it_does_where_much_differs(old, new, changed, levels):
     with pytest.MonkeyPatch.context() as patch:
@@ -62,6 +64,7 @@ def fewest(old: list[str], new: list[str]) -> int:
     return row[-1]
 
 
+@settings(deadline=None)
 @given(texts, texts)
 def test_few_changes_are_the_fewest(old, new):
     told = unified_diff(old, new, "a", "b").split("\n")[2:]

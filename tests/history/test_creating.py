@@ -30,6 +30,7 @@ from skillfs.errors import (
 from skillfs.history import contents, creating
 from tests.collisions import MD5_PAIR, XXH3_PAIR
 from tests.conftest import skill_md, write
+from tests.privileges import bound_by_permissions
 
 if TYPE_CHECKING:
     from tests.servers.s3 import Bucket, S3Server
@@ -368,11 +369,22 @@ def test_labels(opened: Callable[..., SkillFileSystem], root: Path, read: list[s
 
 
 def test_a_file_that_may_not_be_read(opened: Callable[..., SkillFileSystem], root: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
+    """What it holds is part of the state: without it there is no snapshot."""
     (root / "a/one.md").chmod(0)
-    with pytest.raises(UnreadableError):
-        opened().snapshot()
+    with bound_by_permissions():
+        fs = opened()
+        with pytest.raises(UnreadableError, match=r"a/one\.md"):
+            fs.snapshot()
+        assert fs.snapshots.list() == []
+        (root / "a/one.md").chmod(0o644)
+        assert fs.snapshot().files == 7
+
+
+def test_objects_that_may_not_be_written(opened: Callable[..., SkillFileSystem], tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir(mode=0o500)
+    with bound_by_permissions(), pytest.raises(UnreadableError) as raised:
+        opened(objects=tmp_path / "objects").snapshot()
+    assert str(tmp_path) not in raised.value.message
 
 
 def test_while_objects_are_removed_none_is_taken(
