@@ -405,7 +405,7 @@ def test_a_file_that_is_swept_before_it_is_locked_is_made_again(
 def test_a_file_that_is_being_swept_is_made_again(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who sweeps has the lock, and has not removed the file yet."""
+    """Who sweeps has the lock, and removes the file in the next moment."""
     import fcntl
 
     flock, sweepers = fcntl.flock, []
@@ -413,18 +413,17 @@ def test_a_file_that_is_being_swept_is_made_again(
     def late(fd: int, operation: int) -> None:
         if not sweepers:
             (beside,) = (root / "a").glob(".skillfs-*~")
-            sweepers.append(os.open(beside, os.O_RDONLY))
-            flock(sweepers[0], fcntl.LOCK_EX)
-        try:
-            flock(fd, operation)
-        finally:
-            for path in (root / "a").glob(".skillfs-*~"):
-                if path.stat().st_ino == os.fstat(sweepers[0]).st_ino:
-                    path.unlink()
+            sweepers.append((beside, os.open(beside, os.O_RDONLY)))
+            flock(sweepers[0][1], fcntl.LOCK_EX)
+        flock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    put(store, "a/new.md", b"whole")
-    os.close(sweepers[0])
+    sink = store.create(at("a/new.md"))
+    ((beside, fd),) = sweepers
+    beside.unlink()
+    os.close(fd)
+    sink.write(b"whole")
+    sink.commit()
     assert (root / "a/new.md").read_bytes() == b"whole"
 
 
