@@ -13,7 +13,7 @@ from skillfs.access import Access
 from skillfs.core.drawing import Tree
 from skillfs.core.lock import Lock
 from skillfs.core.manifest import digest_text
-from skillfs.core.model import Changes, Entry, Problem, Skill
+from skillfs.core.model import Entry, Problem, Skill
 from skillfs.core.refs import PathRef
 from skillfs.core.search import SearchResults
 from skillfs.core.wire import Content, Lines
@@ -23,9 +23,8 @@ from skillfs.errors import (
     not_found,
     quoted,
 )
-from skillfs.feed import ChangeFeed, Followed
 from skillfs.folding import folded
-from skillfs.following import access_from_now, steps_of
+from skillfs.freshness import FreshnessFace
 from skillfs.fsspec_face import FsspecFace
 from skillfs.history.face import HistoryFace
 from skillfs.history.locking import read_lock
@@ -35,25 +34,21 @@ from skillfs.index.rows import Row
 from skillfs.listing import (
     all_problems,
     all_skills,
-    changes_of,
-    check_since,
     entry_of,
     prompt_of,
     skill_of,
 )
 from skillfs.locked import locked_store
-from skillfs.looking_back import NEVER, named_store, open_snapshot, place_of
+from skillfs.looking_back import place_of
 from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.mounted import MountedStores
-from skillfs.mounts import Mount, MountTable, View, max_age_of, open_mounts, status_of
+from skillfs.mounting import max_age_of, open_mounts, open_one
+from skillfs.mounts import Mount, MountTable, View
 from skillfs.objects.snapshots import SnapshotCatalog
 from skillfs.objects.store import SnapshotStore
-from skillfs.opening import open_engine
 from skillfs.reading import Reader
 from skillfs.stores.local import LocalStore
 from skillfs.stores.remote import RemoteStore
-from skillfs.sync.engine import Engine
-from skillfs.sync.watcher import Hold, watch
 from skillfs.tree import Branch, KeptListings, TreeRequest, file_details, list_tree
 from skillfs.writing.writer import Writer
 
@@ -63,7 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["SkillFileSystem"]
 
 
-class SkillFileSystem(HistoryFace, FsspecFace):
+class SkillFileSystem(HistoryFace, FreshnessFace, FsspecFace):
     """A filesystem over the skill folders of a store, or of several; read-only unless told otherwise.
 
     A `ref` may be an integer id, a UUID, a content hash (`sha256:…`, `md5:…`, `xxh3:…`),
@@ -182,33 +177,23 @@ class SkillFileSystem(HistoryFace, FsspecFace):
             self._holds = self._hold_all() if watch else []
             return
         self._index = index
-        where = named_store(store, fs, at=at, objects=objects, fo=fo, target_protocol=target_protocol)
-        if at is not None:
-            self._place = place_of(
-                where,
-                fs=fs,
-                target_options=target_options,
-                index=index,
-                objects=objects,
-                objects_options=objects_options,
-            )
-            max_age_of(None, max_age)
-            self.max_age = NEVER  # whatever was given, if that is a number of seconds at all
-            self._engine: Engine = open_snapshot(
-                at, self._place, index=index, store_id=store_id, ignore=ignore, on_progress=on_progress
-            )
-        else:
-            self._engine, look = open_engine(
-                where,
-                fs=fs,
-                target_options=target_options,
-                index=index,
-                store_id=store_id,
-                ignore=ignore,
-                follow=follow,
-            )
-            self.max_age = max_age_of(self._engine, max_age)
-            self._engine.sync(on_progress=on_progress, look=look)
+        self._engine, look, self._place = open_one(
+            store,
+            fo=fo,
+            target_protocol=target_protocol,
+            fs=fs,
+            target_options=target_options,
+            index=index,
+            store_id=store_id,
+            ignore=ignore,
+            follow=follow,
+            at=at,
+            objects=objects,
+            objects_options=objects_options,
+            on_progress=on_progress,
+        )
+        self.max_age = max_age_of(self._engine, max_age)
+        self._engine.sync(on_progress=on_progress, look=look)
         locked = None if self._lock is None else locked_store(self._lock)
         self._lookup = Lookup(self._engine, base_paths, self.max_age, locked=locked)
         self._reader = Reader(self._lookup)
@@ -516,145 +501,6 @@ class SkillFileSystem(HistoryFace, FsspecFace):
         settle(views, fresh=True)
         return search(views, query, limit, seconds)
 
-    # -- freshness -----------------------------------------------------------------------------------------
-
-    def sync(self) -> None:
-        """Check the whole store: when this returns, everything written before the call is in the index.
-
-        Raises:
-            StoreUnavailableError: The store is not there.
-        """
-        self._engine.sync()
-        self._engine.learned.flush()
-
-    @property
-    def checking(self) -> bool:
-        """Whether a check of the store is under way in another thread.
-
-        Until it is over, a reading of what is new or changed waits; what is known is read at once.
-        """
-        return self._engine.is_checking
-
-    @property
-    def revision(self) -> int:
-        """A number that grows with every change of the store, as far as it has been noticed."""
-        return self._engine.query(self._engine.journal.revision)
-
-    def changes(self, since: int, *, base_paths: Sequence[object] | None = None) -> Changes:
-        """What changed since a revision.
-
-        Args:
-            since: A value of `revision`; 0 asks for everything and is answered with a reset.
-            base_paths: As in `get_content`.
-
-        Raises:
-            InvalidArgumentError: `since` is no integer of 0 or more.
-        """
-        check_since(since)
-        access = self._lookup.access(base_paths)
-        self._engine.ensure_fresh("", self.max_age)
-        revision, reset, rows = self._engine.query(lambda: self._engine.journal.since(since))
-        return Changes(revision, reset, changes_of(rows, access))
-
-    def watch(
-        self,
-        callback: Callable[[Changes], object] | None = None,
-        *,
-        since: int | None = None,
-        base_paths: Sequence[object] | None = None,
-    ) -> ChangeFeed:
-        """What changes from now on, as it comes: every revision, in order, once.
-
-        While it is open the index is kept in step by itself: a local store is watched, a remote one listed
-        every `max_age` seconds, once a second at most; so is what another process takes in. `status` says
-        how, and why a store is not watched.
-
-        A `Changes` is one revision: without items where what changed shows nowhere, with `reset` where what
-        follows on a revision is not known any more. Of several stores it is all that was new at once. Who may
-        see only some skills is told of these alone, and takes everything as new when a base that is given by
-        id, UUID or name is moved.
-
-        Example:
-            >>> with SkillFileSystem("sample_skills", index=":memory:").watch() as feed:
-            ...     feed.get(timeout=0)
-
-        Args:
-            callback: Called with each `Changes`, from a thread of its own; what it raises is logged. Without
-                one, iterate over what is returned.
-            since: A value of `revision`, to begin with what followed on it; by default the present one.
-            base_paths: As in `get_content`.
-
-        Returns:
-            An iterator that waits for the next changes; a context manager whose end closes it. With a
-            callback it goes on until it is closed, else until nobody refers to it.
-
-        Raises:
-            InvalidArgumentError: An argument is malformed, or `SKILLFS_WATCH` is neither `poll` nor `auto`.
-            NotFoundError: A base path is not there.
-            IsFileError: A base path is a file.
-        """
-        if callback is not None and not callable(callback):
-            raise InvalidArgumentError(f"callback is {quoted(callback)}; pass a function of one argument")
-        if since is not None:
-            check_since(since)
-        return self._feed(callback, since, base_paths)
-
-    def _feed(
-        self,
-        callback: Callable[[Changes], object] | None,
-        since: int | None,
-        base_paths: Sequence[object] | None,
-    ) -> ChangeFeed:
-        engine = self._engine
-        accesses = access_from_now(self._lookup, base_paths, self.max_age)
-        pull = steps_of(engine, accesses)
-        start = self.revision if since is None else since
-        stores = [Followed("", engine, hold, not accesses().restricted) for hold in self._hold_all()]
-        return ChangeFeed(pull, start, stores, callback)
-
-    def _hold_all(self) -> list[Hold]:
-        """Have the store, or all of several, kept in step for as long as these are referred to."""
-        return [watch(self._engine, self.max_age)]
-
-    def index_all(self, *, on_progress: Callable[[int, int], None] | None = None) -> int:
-        """Compute everything that is otherwise computed at a file's first reading: text facts, MD5, SHA-256.
-
-        Afterwards `md5:` and `sha256:` references find every file that can be read. Several hundred megabytes
-        are shared with a second process.
-
-        Args:
-            on_progress: Called now and then with the number of files done and the number there are.
-
-        Returns:
-            How many files have them now; those that cannot be read, or are being written, have not.
-
-        Raises:
-            StoreUnavailableError: The store is not there.
-        """
-        from skillfs.indexing import index_all
-
-        self.sync()
-        return index_all(self._engine, self._lookup.access(), on_progress)
-
-    def status(self) -> dict[str, Any]:
-        """Identity, revision, where the index is kept, and counts of skills, folders, files and bytes.
-
-        Of a remote store also `tells`, what its listings tell of a version of a file (`version`, its `time`
-        only, or `nothing`), `checked`, how many seconds ago all of it was looked at, and `check_error`, what
-        a check in the background failed with since, or None: it is tried again by itself.
-
-        `watch` says whether the index is kept in step by itself: `off`, `starting`, `watching`, `polling`
-        (looked at now and then), or `unavailable` where the root of a local store is not there;
-        `watch_reason` why it is not watched, and `watched_folders` how many folders are, or None to who may
-        see only some skills.
-
-        Of a snapshot `at` is the digest of its record.
-
-        Of several stores: revision and counts of all together, and under `mounts` a list of this of each,
-        with its name.
-        """
-        return status_of(self._engine, self._lookup.access())
-
     # -- inner ---------------------------------------------------------------------------------------------
 
     @property
@@ -666,9 +512,8 @@ class SkillFileSystem(HistoryFace, FsspecFace):
 
     def _open_snapshots(self) -> Snapshots:
         store = self._engine.store
-        if isinstance(store, SnapshotStore):
-            place = self._place
-        else:
+        place = self._place
+        if place is None:
             assert isinstance(store, LocalStore | RemoteStore)
             place = place_of(
                 store, index=self._index, objects=self._objects, objects_options=self._objects_options

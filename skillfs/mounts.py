@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from skillfs.access import Access
 from skillfs.core.digest import Namespace, id_of_uuid
-from skillfs.core.lock import Lock
 from skillfs.core.manifest import digest_text
 from skillfs.core.model import Place
 from skillfs.core.refs import (
@@ -27,7 +26,6 @@ from skillfs.core.refs import (
     PathRef,
     UuidRef,
     below_mount,
-    mount_name_fault,
     parse_path,
     parse_ref,
     printable_path,
@@ -45,31 +43,16 @@ from skillfs.errors import (
 from skillfs.feed import status_of_watch
 from skillfs.index.rows import Row, RowKind, Visibility
 from skillfs.listing import counts_of
-from skillfs.locked import LockedStore, locked_store
-from skillfs.looking_back import NEVER, named_store, open_snapshot, place_of
+from skillfs.locked import LockedStore
 from skillfs.lookup import Asked, Lookup, list_of_bases
 from skillfs.objects.store import SnapshotStore
-from skillfs.opening import open_engine
 from skillfs.reading import Reader
 from skillfs.stores.remote import RemoteStore
 from skillfs.sync.engine import Engine
-from skillfs.sync.still import StillEngine
 
-__all__ = ["Mount", "MountTable", "View", "max_age_of", "naming", "open_mounts", "status_of"]
+__all__ = ["Mount", "MountTable", "View", "mount_of", "naming", "status_of"]
 
 T = TypeVar("T")
-
-LOCAL_MAX_AGE = 2.0
-REMOTE_MAX_AGE = 60.0
-"""Seconds that a check of a store holds for listings, where the caller does not say."""
-
-_ARGUMENTS = (
-    *("store", "fs", "target_options", "store_id", "ignore", "follow", "index", "max_age"),
-    *("at", "objects", "objects_options"),
-)
-
-
-_NO_OBJECTS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,140 +133,16 @@ def status_of(engine: Engine, access: Access) -> dict[str, Any]:
     return status
 
 
-# -- opening -----------------------------------------------------------------------------------------------
-
-
-def max_age_of(engine: Engine | None, given: object) -> float:
-    """How long a check holds: as given, or as fits the store; for ever where nothing changes.
-
-    Raises:
-        InvalidArgumentError: What was given is no number of seconds.
-    """
-    if isinstance(engine, StillEngine):
-        return NEVER
-    if given is None:
-        return REMOTE_MAX_AGE if engine is None or engine.store.remote else LOCAL_MAX_AGE
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1e300:
-        raise InvalidArgumentError(f"max_age is {quoted(given)}; pass seconds, 0 or more")
-    return float(given)
-
-
-def open_mounts(
-    table: Mapping[Any, object],
-    *,
-    in_memory: bool,
-    ignore: Sequence[str],
-    follow: Sequence[Any],
-    max_age: float | None,
-    on_progress: Callable[[int], None] | None,
-    objects: Mapping[str, Any] = _NO_OBJECTS,
-    lock: Lock | None = None,
-) -> list[Mount]:
-    """Open the stores of a table, in its order, and bring their indexes up to date.
-
-    Args:
-        table: Name to store, or to a mapping of the arguments that belong to one store.
-        in_memory: Whether indexes are kept in memory, where a store does not say otherwise.
-        ignore: For all stores that do not say otherwise.
-        follow: Likewise.
-        max_age: Likewise.
-        on_progress: Called with the number of folders read, of all stores together.
-        objects: Where the snapshots of those lie that are mounted as they were, unless they say.
-        lock: What is read of them all, and nothing else; None without one.
-
-    Raises:
-        InvalidArgumentError: A name is none, there is no store, or two are one.
-        SkillFSError: A store cannot be opened; naming its mount.
-    """
-    if not table:
-        raise InvalidArgumentError("the mapping of stores is empty; pass at least one name with its store")
-    mounts: list[Mount] = []
-    read = 0
-    for name, value in table.items():
-        _check_name(name)
-        with naming(name, SkillFSError):
-            own = _arguments(value)
-            options = {"ignore": ignore, "follow": follow, **own}
-            options.setdefault("index", ":memory:" if in_memory else None)
-            options.setdefault("store_id", None)
-            store = options.pop("store", None)
-            own_age = options.pop("max_age", max_age)
-            kept = {key: options.pop(key, objects.get(key)) for key in ("objects", "objects_options")}
-            at = options.pop("at", None)
-            where = named_store(store, options.get("fs"), at=at, objects=kept["objects"])
-            look = None
-            if at is None:
-                engine, look = open_engine(where, **options)
-            else:
-                place = place_of(
-                    where,
-                    fs=options.get("fs"),
-                    target_options=options.get("target_options"),
-                    index=options["index"],
-                    **kept,
-                )
-                opened = {key: options[key] for key in ("index", "store_id", "ignore")}
-                engine = open_snapshot(at, place, **opened)
-            _check_new(name, engine, mounts)
-            most = 0
-
-            def report(count: int) -> None:
-                nonlocal most
-                most = max(most, count)
-                assert on_progress is not None
-                on_progress(read + count)  # noqa: B023  # called before the next turn
-
-            engine.sync(on_progress=None if on_progress is None else report, look=look)
-            read += most
-            age = max_age_of(engine, own_age)
-        locked = None if lock is None else locked_store(lock, str(name))
-        mounts.append(_mount(name, engine, None, age, locked))
-    return mounts
-
-
-def _mount(
+def mount_of(
     name: str,
     engine: Engine,
     base_paths: Sequence[object] | None,
     max_age: float,
     locked: LockedStore | None,
 ) -> Mount:
+    """A store as a mount; `base_paths` confine it for good, and `locked` is what is read of it alone."""
     lookup = Lookup(engine, base_paths, max_age, name, locked)
     return Mount(name, engine, lookup, Reader(lookup), max_age)
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"the name of a mount is a string, not {quoted(name)}")
-    if (fault := mount_name_fault(name)) is not None:
-        raise InvalidArgumentError(f"the mount name {quoted(name)} {fault}; choose another")
-
-
-def _arguments(value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {"store": value}
-    unknown = sorted(str(key) for key in value if key not in _ARGUMENTS)
-    if unknown:
-        raise InvalidArgumentError(
-            f"a store takes no argument {quoted(unknown[0])}; pass some of {', '.join(_ARGUMENTS)}"
-        )
-    return dict(value)
-
-
-def _check_new(name: str, engine: Engine, mounts: Sequence[Mount]) -> None:
-    path = engine.database.path
-    for other in mounts:
-        # A store may well stand beside what it was: of an entry that is in both the first mount has it.
-        still = isinstance(engine, StillEngine) or isinstance(other.engine, StillEngine)
-        if other.engine.namespace.uuid == engine.namespace.uuid and not still:
-            raise InvalidArgumentError(
-                f"it has the identity of mount {quoted(other.name)}, {engine.namespace.uuid}; "
-                "mount a store once, or give a copy its own store_id"
-            )
-        if path is not None and other.engine.database.path == path:
-            raise InvalidArgumentError(
-                f"it would share its index with mount {quoted(other.name)}; give each its own index"
-            )
 
 
 # -- the table ---------------------------------------------------------------------------------------------
@@ -330,7 +189,7 @@ class MountTable:
         inner = self._below(base_paths)
         mounts = [
             mount if inner[mount.name] is None
-            else _mount(mount.name, mount.engine, inner[mount.name], mount.max_age, mount.lookup.locked)
+            else mount_of(mount.name, mount.engine, inner[mount.name], mount.max_age, mount.lookup.locked)
             for mount in self.mounts if mount.name in inner
         ]  # fmt: skip
         return MountTable(mounts, self.root)
