@@ -8,11 +8,20 @@ from typing import NamedTuple
 
 from skillfs.core.digest import id_of_uuid, sha256, uuid_text, xxh3_of_blocks
 from skillfs.core.model import FileDigest
-from skillfs.errors import ChangedError, InvalidArgumentError, IsFolderError, NotFoundError, not_found, quoted
+from skillfs.core.refs import below_mount, printable_path
+from skillfs.errors import (
+    ChangedError,
+    InvalidArgumentError,
+    IsFolderError,
+    NotFoundError,
+    UnreadableError,
+    not_found,
+    quoted,
+)
 from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
 from skillfs.lookup import Asked
 from skillfs.mounts import Mount, View
-from skillfs.stores.base import Handle
+from skillfs.stores.base import Handle, KeyRefusedError
 
 __all__ = ["Hasher", "SkillFile", "digest_of_file", "files_below", "manifest_of"]
 
@@ -116,9 +125,18 @@ class Hasher:
         def read(row: Row, handle: Handle) -> tuple[int, bytes]:
             return self.read(view.mount, row, handle)
 
-        mount = view.mount
+        mount, engine = view.mount, view.mount.engine
+        # By what stays when it moves.
         asked = mount.lookup.ask(uuid_text(file.entry.uuid or b""))
-        return mount.reader.with_handle(asked, view.access, read, enforced=False)
+        try:
+            return mount.reader.with_handle(asked, view.access, read, enforced=False)
+        except (UnreadableError, ChangedError, KeyRefusedError):
+            paths = engine.query(lambda: engine.catalog.with_paths([file.entry.key]))
+            if (path := paths.get(file.entry.key)) is None:
+                raise
+            # Once more, so that what is wrong is told of a path.
+            asked = asked._replace(sent=printable_path(below_mount(mount.name, path)))
+            return mount.reader.with_handle(asked, view.access, read, enforced=False)
 
     def read(self, mount: Mount, row: Row, handle: Handle) -> tuple[int, bytes]:
         """Size in bytes and SHA-256 of an open file."""

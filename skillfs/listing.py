@@ -38,8 +38,8 @@ LOCK_MISMATCH = "lock-mismatch"
 """Code of the problem of a skill of which nothing is told."""
 
 _NOT_LOCKED = (
-    "not as the lock names it, or not known to be, so nothing in it is told; see what changed, and restore "
-    "it, or review it and lock it anew with: skillfs lock"
+    "not as the lock names it, or not known to be, so nothing in it is told; whoever keeps the lock "
+    "has to restore it, or to review it"
 )
 
 _JOINERS = "\u200c\u200d"  # Persian, several Indic scripts and emoji are spelled with them

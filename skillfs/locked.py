@@ -1,7 +1,9 @@
 """What a lock names of one store: which bytes a file must have, and whose word is taken for a skill.
 
-What an index knows of a skill it has from the `SKILL.md`. It is told only where these bytes are the ones that
-the lock names, by the SHA-256 that is kept for them; where that is not known, they count as others.
+What an index knows of a skill it has from the first bytes of the `SKILL.md`, and it keeps their SHA-256. It
+is told only where the lock names these very bytes. No signature is believed: what a file held when it was
+looked at need not be what it holds when it is hashed, and a store may show both as one version. Of a file
+that is larger the whole is read for it once in a process, and has to begin with the same bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from skillfs.core.frontmatter import HEAD_LIMIT
 from skillfs.core.lock import Lock, LockedFile
 from skillfs.core.refs import is_below
 from skillfs.index.catalog import Catalog
@@ -18,13 +21,13 @@ from skillfs.index.rows import ROOT
 __all__ = ["LockedStore", "MainFile", "locked_store", "names_of_skills"]
 
 MOST_COMPUTED = 100_000
-"""Digests that are remembered beside the index, which other writers may keep from taking them."""
+"""Large files of which it is remembered what they hold."""
 
 _SKILL_MD = "SKILL.md"
 
 _MAIN_FILES = (
-    "SELECT k.key, e.key, e.uuid, e.signature, e.size, s.digest FROM skill k "
-    "JOIN entry e ON e.parent=k.key AND e.name='SKILL.md' LEFT JOIN sha256 s ON s.key=e.key"
+    "SELECT k.key, e.key, e.uuid, e.signature, e.size, k.head FROM skill k "
+    "JOIN entry e ON e.parent=k.key AND e.name='SKILL.md'"
 )
 _SOME = " WHERE k.key IN (SELECT value FROM json_each(?))"
 _FOLDERS_OF_NAME = "SELECT k.key FROM skill k JOIN entry e ON e.key=k.key WHERE e.name=?"
@@ -39,7 +42,8 @@ class MainFile(NamedTuple):
         uuid: 16 bytes.
         signature: Of the version that the index is about.
         size: Bytes; None where a listing does not tell.
-        digest: SHA-256 of that version; None where it is not known.
+        head: SHA-256 of the first bytes, `HEAD_LIMIT` at most, from which all else is known; None where they
+            could not be read.
     """
 
     skill: int
@@ -47,7 +51,7 @@ class MainFile(NamedTuple):
     uuid: bytes
     signature: bytes
     size: int | None
-    digest: bytes | None
+    head: bytes | None
 
 
 class LockedStore:
@@ -58,13 +62,15 @@ class LockedStore:
 
     Attributes:
         files: Likewise.
-        computed: SHA-256 by key and signature of what the index could not take in.
-        settled: Stamp of the index for which all digests that matter were computed.
+        settled: Stamp of the index for which all large files that matter were read.
     """
 
     def __init__(self, files: Mapping[str, LockedFile]) -> None:
         self.files = files
-        self.computed: dict[tuple[int, bytes], bytes] = {}
+        self._computed: dict[tuple[int, bytes], tuple[bytes, bytes]] = {}
+        self._has_large = any(
+            file.size > HEAD_LIMIT and path.rpartition("/")[2] == _SKILL_MD for path, file in files.items()
+        )
         self.settled: int | None = None
 
     def main_files(self, catalog: Catalog, keys: Iterable[int] | None = None) -> list[MainFile]:
@@ -79,21 +85,28 @@ class LockedStore:
         """What the lock says of the `SKILL.md` of a skill."""
         return self.files.get(f"{skill_path}/{_SKILL_MD}" if skill_path else _SKILL_MD)
 
-    def digest_of(self, main: MainFile) -> bytes | None:
-        """The SHA-256 of the version that the index is about, where it is known."""
-        return main.digest or self.computed.get((main.key, main.signature))
-
-    def remember(self, key: int, signature: bytes, digest: bytes) -> None:
-        """Remember what was computed of a version."""
-        if len(self.computed) >= MOST_COMPUTED:
-            self.computed.clear()
-        self.computed[key, signature] = digest
+    def remember(self, key: int, signature: bytes, head: bytes, digest: bytes) -> None:
+        """Remember the SHA-256 of the first bytes and of the whole of a version of a large file."""
+        if len(self._computed) >= MOST_COMPUTED:
+            self._computed.clear()
+        self._computed[key, signature] = head, digest
 
     def unknown(self, catalog: Catalog) -> list[MainFile]:
-        """Every `SKILL.md` that may be as the lock names it, of which the SHA-256 is not known."""
+        """Every large `SKILL.md` that may be as the lock names it, of which that is not known."""
+        if not self._has_large:
+            return []
         with catalog.database.snapshot():
             mains = self._maybe(catalog, None)
-        return [main for main, _ in mains if self.digest_of(main) is None]
+        return [main for main, locked in mains if self._is_vouched(main, locked) is None]
+
+    def _is_vouched(self, main: MainFile, locked: LockedFile) -> bool | None:
+        """Whether what is known of a skill comes from locked bytes; None where that is not known."""
+        if main.head is None:
+            return False
+        if locked.size <= HEAD_LIMIT:
+            return main.head == locked.digest
+        computed = self._computed.get((main.key, main.signature))
+        return None if computed is None else computed == (main.head, locked.digest)
 
     def vouched(
         self, catalog: Catalog, keys: Iterable[int] | None = None, *, maybe: bool = False
@@ -109,8 +122,8 @@ class LockedStore:
         """
         found = set()
         for main, locked in self._maybe(catalog, keys):
-            digest = self.digest_of(main)
-            if digest == locked.digest or (maybe and digest is None):
+            is_vouched = self._is_vouched(main, locked)
+            if is_vouched or (maybe and is_vouched is None):
                 found.add(main.skill)
         return found
 

@@ -203,8 +203,8 @@ def open_snapshot(
         catalog = open_catalog(place, create=False)
     except NotFoundError as error:
         raise NotFoundError(
-            f"no snapshot answers to {quoted(text)}, as none was taken; take one with: "
-            "skillfs snapshot create"
+            f"no snapshot answers to {quoted(text)}, as there is no object folder for this store: take a "
+            "snapshot, or name the folder with --objects if the store was moved, or its index"
         ) from error
     owner = None
     if text == LATEST and place.store is not None:

@@ -461,15 +461,20 @@ class Lookup:
             found = next(copies, None)
             if found is None:
                 self._require_hashes(ref, access or _EVERYTHING)
-            elif self.locked is not None and found.path not in self.locked.files:
+            elif self.locked is not None and not self._may_be_read(found, ref):
                 # Of several the first that may be read.
-                found = next((row for row in copies if row.path in self.locked.files), found)
+                found = next((row for row in copies if self._may_be_read(row, ref)), found)
             return found
         assert isinstance(ref, NameRef)
         keys = names_of_skills(catalog, ref.name, self.locked)
         rows = [row for key in keys if (row := catalog.by_key(key)) is not None]
         seen = [row for row in rows if access is None or access.sees(row)]
         return min(seen, key=lambda row: row.path.replace("/", "\0"), default=None)
+
+    def _may_be_read(self, row: Row, ref: HashRef) -> bool:
+        """Whether the lock names a file, and as far as that can be told, with this content."""
+        file = None if self.locked is None else self.locked.files.get(row.path)
+        return file is not None and (ref.algorithm != "sha256" or file.digest == ref.digest)
 
     # -- by path -------------------------------------------------------------------------------------------
 

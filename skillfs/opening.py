@@ -334,7 +334,7 @@ def _index_path(
     for folder in () if path is None else path.parents:
         if isinstance(store, RemoteStore) or not folder.is_relative_to(store.root):
             break
-        if os.path.exists(folder / SKILL_MD):
+        if os.path.isfile(folder / SKILL_MD):
             raise InvalidArgumentError(
                 f"index {quoted(os.fspath(index))} lies in a skill; keep it outside of all skills"
             )

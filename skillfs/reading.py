@@ -77,6 +77,9 @@ REMOTE_BUFFER = 1 << 20
 """Bytes that an open file of a remote store reads ahead; each filling costs a request."""
 
 MOST_CACHED_FACTS = 2_048
+_LOCKED = -1
+"""Stands for the key of a row with the facts of what a lock names, which are kept by their SHA-256."""
+
 _MD5 = re.compile(r"(?:md5:)?[0-9a-fA-F]{32}")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EISDIR, errno.ENAMETOOLONG})
 
@@ -357,8 +360,8 @@ class Reader:
         found = files.get(ref.path) if isinstance(ref, PathRef) and ref.path != row.path else None
         if found is None and (found := files.get(row.path)) is None:
             raise IntegrityError(
-                f"the lock does not name {quoted(asked.shown)}, so it is not read; review the skill, "
-                "and lock it with: skillfs lock"
+                f"the lock does not name {quoted(asked.shown)}, so it is not read; whoever keeps "
+                "the lock has to review it first"
             )
         return found
 
@@ -371,8 +374,8 @@ class Reader:
 
         def refuse() -> None:
             raise IntegrityError(
-                f"{quoted(asked.shown)} is not as the lock names it, so it is not read; see what changed, "
-                "and restore it, or review it and lock it anew with: skillfs lock"
+                f"{quoted(asked.shown)} is not as the lock names it, so it is not read; whoever keeps "
+                "the lock has to restore it, or to review it"
             )
 
         if self._remote and handle.state.size != locked.size:
@@ -403,6 +406,8 @@ class Reader:
     def _facts(self, row: Row, handle: Handle) -> _Facts:
         """MD5 and text facts of an open file: known for its signature, or computed from the same handle."""
         signature = handle.state.signature
+        if (locked := _locked_handle(handle)) is not None:
+            return self._facts_of_locked(row, locked)
         if signature != row.signature:
             facts, content = _compute(handle)
             if content == row.content and handle.unchanged():
@@ -417,6 +422,21 @@ class Reader:
             raise _Retry
         self._engine.learned.keep(row, content, facts.md5, facts.text)
         return self._cached(row, facts)
+
+    def _facts_of_locked(self, row: Row, handle: VerifiedHandle) -> _Facts:
+        """The same of a small file that a lock names: of its very bytes, whatever was known of this version.
+
+        What a file held when that was computed need not be what it holds now, and is locked.
+        """
+        if (cached := self._cache.get((_LOCKED, handle.digest))) is not None:
+            return cached
+        facts, content = _compute(handle)
+        if content == row.content and handle.state.signature == row.signature and handle.unchanged():
+            self._engine.learned.keep(row, content, facts.md5, facts.text)
+        if len(self._cache) >= MOST_CACHED_FACTS:
+            self._cache.clear()
+        self._cache[_LOCKED, handle.digest] = facts
+        return facts
 
     def _known_facts(self, row: Row) -> _Facts | None:
         """What is known of the file that has a row's signature; None when it has not been read."""
@@ -452,7 +472,7 @@ class _Held:
 
     def __init__(self, handle: Handle) -> None:
         self.state = handle.state
-        self._handle = handle
+        self.inner = handle
         if handle.state.size < 0:
             parts, size = [], 0
             for block in handle.blocks():
@@ -471,13 +491,13 @@ class _Held:
         yield self._data
 
     def unchanged(self) -> bool:
-        return self._handle.unchanged()
+        return self.inner.unchanged()
 
     def settled(self) -> FileState:
-        return self._handle.settled()
+        return self.inner.settled()
 
     def close(self) -> None:
-        self._handle.close()
+        self.inner.close()
 
     def __enter__(self) -> Handle:
         return self
@@ -554,6 +574,13 @@ def _compute(handle: Handle) -> tuple[_Facts, bytes]:
 
     content = xxh3_of_blocks(blocks())
     return _Facts(hasher.digest(), scanner.finish()), content
+
+
+def _locked_handle(handle: Handle) -> VerifiedHandle | None:
+    """What vouches for an open file that a lock names, where that is small."""
+    if isinstance(handle, _Held):
+        handle = handle.inner
+    return handle if isinstance(handle, VerifiedHandle) and handle.state.size <= MOST_HELD else None
 
 
 def _is_racy(row: Row, handle: Handle, attempt: int) -> bool:

@@ -113,8 +113,11 @@ def test_a_file_that_may_not_be_read_is_said(root: Path, open_fs: Callable[..., 
     write(root, FILES)
     fs = open_fs()
     (root / "pdf/b.bin").chmod(0)
-    with bound_by_permissions(), pytest.raises(UnreadableError):
+    # By its path, whatever way it was found.
+    with bound_by_permissions(), pytest.raises(UnreadableError, match=r'"pdf/b\.bin"'):
         fs.manifest("pdf")
+    with bound_by_permissions(), pytest.raises(UnreadableError, match=r'"pdf/b\.bin"'):
+        fs.digest("pdf")
 
 
 def test_of_several_stores(root: Path, tmp_path: Path) -> None:
@@ -122,6 +125,9 @@ def test_of_several_stores(root: Path, tmp_path: Path) -> None:
     fs = SkillFileSystem({"one": root, "two": write(tmp_path / "two", FILES)}, index=":memory:")
     assert told(fs.manifest("two/other")) == expected(root, "other", ["SKILL.md"])
     assert told(fs.manifest("name:other")) == expected(root, "other", ["SKILL.md"])
+    (root / "pdf/b.bin").chmod(0)
+    with bound_by_permissions(), pytest.raises(UnreadableError, match=r'"one/pdf/b\.bin"'):
+        fs.manifest("one/pdf")
     with pytest.raises(InvalidArgumentError, match="mounts"):
         fs.manifest("/")
 
@@ -183,3 +189,14 @@ def test_a_crafted_file_of_equal_hash_is_another(
     found = fs.skill_tree("pdf", details=True).to_dict()["children"][1]["hash"]
     assert found == hashlib.md5(other, usedforsecurity=False).hexdigest()
     assert (found == before) == (pair is MD5_PAIR)
+
+
+def test_digest_of_a_skill_is_of_what_is_there_now(
+    root: Path, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    write(root, FILES)
+    fs = open_fs(max_age=3600)
+    before = fs.digest("pdf")
+    write(root, {"pdf/new.md": "new"})
+    assert fs.digest("pdf") != before
+    assert fs.digest("pdf") == open_fs().digest("pdf")

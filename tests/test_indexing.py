@@ -129,7 +129,8 @@ def test_only_what_changed_is_computed(store: Path, open_fs: Opener, monkeypatch
     (store / "a/umlaut.md").write_text("new")
     (store / "a/empty").rename(store / "b/c/empty")
     assert fs.index_all() == len(FILES)
-    assert read == ["a/umlaut.md"]
+    # To move a file is to give it another signature, which vouches for nothing that was known of it.
+    assert sorted(read) == ["a/umlaut.md", "b/c/empty"]
     assert [e.path for e in fs.find_content("md5:" + hashlib.md5(b"new").hexdigest())] == ["a/umlaut.md"]
 
 

@@ -161,7 +161,7 @@ def test_what_does_not_answer(live: SkillFileSystem, root: Path, tmp_path: Path,
     for at in ("", "sha256:12", "../v1", "a b", 7):
         with pytest.raises(InvalidArgumentError):
             opened(root, objects, at=at)
-    with pytest.raises(NotFoundError, match="none was taken"):
+    with pytest.raises(NotFoundError, match="no object folder for this store"):
         opened(root, tmp_path / "none", at="v1")
     assert not (tmp_path / "none").exists()
     with pytest.raises(InvalidArgumentError, match="which store"):

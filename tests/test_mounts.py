@@ -954,7 +954,9 @@ def test_revisions_of_several_stores_come_in_order_once(stores: Path) -> None:
     start = fs.revision
     with fs.watch(told.append):
         for number in range(20):
-            write(stores, {f"m/pdf/{number}.md": f"{number}"})
+            # In one step: what is written in place may be seen twice, empty at first.
+            write(stores, {"new.md": f"{number}"})
+            (stores / "new.md").rename(stores / f"m/pdf/{number}.md")
             fs.pipe_file(f"root/in/{number}.md", b"")
             alone.pipe_file(f"pdf/{number}.md", b"")
         fs.sync()

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
@@ -43,7 +43,7 @@ from skillfs.core.manifest import (
     skill_digest,
 )
 from skillfs.core.manifest_json import MOST_JSON_BYTES, parse_json
-from skillfs.errors import IntegrityError, quoted
+from skillfs.errors import IntegrityError, InvalidArgumentError, quoted
 
 __all__ = [
     "LOCK_ALGORITHM",
@@ -67,6 +67,9 @@ LOCK_ALGORITHM = "sha256"
 
 Status = Literal["ok", "modified", "missing", "extra", "mode", "unlocked", "ignored"]
 
+MOST_NESTED_CHARACTERS = 256 << 20
+"""Characters of paths at most, each file counted with every skill around its own."""
+
 _SKILL_MD = "SKILL.md"
 _MOST_SIZE = 2**63 - 1
 _SHA256 = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -80,6 +83,16 @@ _HIDDEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
+_STRING = r'("(?:[^"\\\n]|\\.)*")'
+_SKILL_TEXT = re.compile(
+    rf'\n    {{\n      "path": {_STRING},\n      "digest": "sha256:([0-9a-f]{{64}})",\n'
+    r'      "files": \[\n((?:        \{"path": .*\n)*)      \]\n    }'
+)
+_FILE_TEXT = re.compile(
+    rf'        {{"path": {_STRING}, "size": ([0-9]{{1,19}}), "sha256": "([0-9a-f]{{64}})"'
+    r'(, "executable": true)?},?\n'
+)
+
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -209,16 +222,34 @@ def locked_skills(files: Mapping[str, Sequence[LockedFile]]) -> tuple[LockedSkil
 
 
 def _digests(files: Mapping[str, Sequence[LockedFile]]) -> dict[str, bytes]:
-    """The digest of every skill over its own files and those of the skills nested in it."""
-    nested: dict[str, list[tuple[str, int, bytes]]] = {}
+    """The digest of every skill over its own files and those of the skills nested in it.
+
+    Raises:
+        InvalidArgumentError: Skills are nested so deep that it would take forever.
+    """
+    nested: dict[str, list[str]] = {}
+    told = 0
     for path, own in files.items():
-        nested.setdefault(path, []).extend((file.path, file.size, file.digest) for file in own)
         for above in _above(path):
             if above in files:
-                start = len(above) + 1 if above else 0
-                below = path[start:]
-                nested.setdefault(above, []).extend((f"{below}/{f.path}", f.size, f.digest) for f in own)
-    return {path: skill_digest(all_files) for path, all_files in nested.items()}
+                told += (len(path) - len(above)) * len(own) + sum(len(file.path) for file in own)
+                if told > MOST_NESTED_CHARACTERS:
+                    raise InvalidArgumentError(
+                        "skills are nested too deep in one another to be locked; move some of them out"
+                    )
+                nested.setdefault(above, []).append(path)
+    return {path: skill_digest(_all_files(path, files, nested.get(path, ()))) for path in files}
+
+
+def _all_files(
+    path: str, files: Mapping[str, Sequence[LockedFile]], nested: Iterable[str]
+) -> Iterator[tuple[str, int, bytes]]:
+    """The files of a skill and of those nested in it: path below it, size and SHA-256."""
+    yield from (file[:3] for file in files[path])
+    start = len(path) + 1 if path else 0
+    for inner in nested:
+        below = inner[start:]
+        yield from ((f"{below}/{file.path}", file.size, file.digest) for file in files[inner])
 
 
 def _above(path: str) -> Iterator[str]:
@@ -237,12 +268,26 @@ def bad_lock(what: str) -> IntegrityError:
 
 def render_lock(lock: Lock) -> bytes:
     """The text of a lock."""
-    head = (
+    return b"".join(_pieces(lock.skills))
+
+
+def _pieces(skills: Sequence[LockedSkill]) -> Iterator[bytes]:
+    yield (
         f'{{\n  "format": "{LOCK_FORMAT}",\n  "version": {LOCK_VERSION},\n'
         f'  "algorithm": "{LOCK_ALGORITHM}",\n  "skills": ['
-    )
-    skills = ",".join(map(_skill_text, lock.skills))
-    return f"{head}{skills}\n  ]\n}}\n".encode()
+    ).encode()
+    for number, skill in enumerate(skills):
+        yield f"{',' if number else ''}{_skill_text(skill)}".encode()
+    yield b"\n  ]\n}\n"
+
+
+def _is_text_of(data: bytes, skills: Sequence[LockedSkill]) -> bool:
+    at = 0
+    for piece in _pieces(skills):
+        if not data.startswith(piece, at):
+            return False
+        at += len(piece)
+    return at == len(data)
 
 
 def _skill_text(skill: LockedSkill) -> str:
@@ -279,19 +324,40 @@ def parse_lock(data: bytes) -> Lock:
     """
     if len(data) > MOST_JSON_BYTES:
         raise bad_lock(f"has over {MOST_JSON_BYTES >> 20} MiB")
-    try:
-        value = parse_json(data)
-    except IntegrityError as error:
-        raise bad_lock("is no JSON that can be read, or cut off") from error
-    skills = tuple(map(_skill, _list(_document(value)["skills"], "skills")))
-    if not skills:
-        raise bad_lock("names no skill")
-    _require_rising([skill.path for skill in skills], "skills")
+    if (skills := _as_written(data)) is None:
+        # Whatever it is, it is not as it would be written, but the reason may be another.
+        try:
+            value = parse_json(data)
+        except IntegrityError as error:
+            raise bad_lock("is no JSON that can be read, or cut off") from error
+        _check(tuple(map(_skill, _list(_document(value)["skills"], "skills"))))
+        ends = ", and has other line endings" if b"\r\n" in data else ""
+        raise bad_lock(f"is not written as skillfs writes it{ends}")
     _check(skills)
-    lock = Lock(skills)
-    if render_lock(lock) != data:
-        raise bad_lock("is not written as skillfs writes it")
-    return lock
+    return Lock(skills)
+
+
+def _as_written(data: bytes) -> tuple[LockedSkill, ...] | None:
+    """What a text says that is written as it would be written again; None of any other.
+
+    What the patterns pass over is missing from what would be written. It takes a third of the memory that the
+    whole takes as JSON.
+    """
+    skills = []
+    try:
+        for skill in _SKILL_TEXT.finditer(data.decode()):
+            files = tuple(
+                LockedFile(_path(path), int(size), bytes.fromhex(digest), bool(executable))
+                for path, size, digest, executable in _FILE_TEXT.findall(skill[3])
+            )
+            skills.append(LockedSkill(_path(skill[1]), bytes.fromhex(skill[2]), files))
+        return tuple(skills) if _is_text_of(data, skills) else None
+    except ValueError:
+        return None
+
+
+def _path(text: str) -> str:
+    return json.loads(text) if "\\" in text else text[1:-1]
 
 
 def _document(value: object) -> dict[str, Any]:
@@ -315,13 +381,12 @@ def _skill(value: object) -> LockedSkill:
     if not isinstance(value, dict) or value.keys() != {"path", "digest", "files"}:
         raise bad_lock("tells a skill in another form")
     path, digest = value["path"], value["digest"]
-    if path != "":
+    if not isinstance(path, str):
         _require_path(path)
     match = _DIGEST(digest) if isinstance(digest, str) else None
     if match is None:
         raise bad_lock(f"holds {quoted(digest)} where the digest of a skill belongs")
     files = tuple(map(_file, _list(value["files"], "files")))
-    _require_rising([file.path for file in files], "files")
     return LockedSkill(path, bytes.fromhex(match[1]), files)
 
 
@@ -329,9 +394,10 @@ def _file(value: object) -> LockedFile:
     if not isinstance(value, dict) or value.keys() not in (_FILE_KEYS, _EXECUTABLE_KEYS):
         raise bad_lock("tells a file in another form")
     path, size, digest = value["path"], value["size"], value["sha256"]
-    _require_path(path)
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_SIZE:
-        raise bad_lock(f"holds {quoted(size)} where the size of a file belongs")
+    if not isinstance(path, str):
+        _require_path(path)
+    if not isinstance(size, int) or isinstance(size, bool):
+        _require_size(size)
     if not isinstance(digest, str) or not _SHA256(digest):
         raise bad_lock(f"holds {quoted(digest)} where a SHA-256 belongs")
     executable = value.get("executable", False)
@@ -346,6 +412,11 @@ def _list(value: object, what: str) -> list[Any]:
     return value
 
 
+def _require_size(size: object) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_SIZE:
+        raise bad_lock(f"holds {quoted(size)} where the size of a file belongs")
+
+
 def _require_path(path: object) -> None:
     if (fault := path_fault(path)) is not None:
         raise bad_lock(f"names the path {quoted(path)}, which {fault}")
@@ -358,7 +429,16 @@ def _require_rising(paths: Sequence[str], what: str) -> None:
 
 def _check(skills: Sequence[LockedSkill]) -> None:
     """See that the skills can lie in one tree of folders, and that their digests are those of their files."""
+    if not skills:
+        raise bad_lock("names no skill")
+    _require_rising([skill.path for skill in skills], "skills")
     for skill in skills:
+        if skill.path:
+            _require_path(skill.path)
+        for file in skill.files:
+            _require_path(file.path)
+            _require_size(file.size)
+        _require_rising([file.path for file in skill.files], "files")
         if not any(file.path == _SKILL_MD for file in skill.files):
             raise bad_lock(f"tells a skill at {quoted(skill.path or '/')} without a {_SKILL_MD}")
     try:
@@ -367,7 +447,10 @@ def _check(skills: Sequence[LockedSkill]) -> None:
         Manifest(tuple(tree)).check()
     except IntegrityError as error:
         raise bad_lock("names a path twice, or a file with another skill than its own") from error
-    digests = _digests({skill.path: skill.files for skill in skills})
+    try:
+        digests = _digests({skill.path: skill.files for skill in skills})
+    except InvalidArgumentError as error:
+        raise bad_lock("nests skills too deep in one another") from error
     for skill in skills:
         if digests[skill.path] != skill.digest:
             raise bad_lock(

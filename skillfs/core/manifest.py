@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 import re
 import uuid as uuidlib
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -39,10 +40,15 @@ __all__ = [
     "part_name",
     "path_fault",
     "skill_digest",
+    "skill_digests",
 ]
 
 MOST_PATH_BYTES = 4_096
 MOST_COMPONENT_BYTES = 255
+MOST_NESTED_CHARACTERS = 256 << 20
+"""Characters of paths at most, each file counted with every skill around its own."""
+
+_SKILL_MD = "SKILL.md"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})").fullmatch
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}").fullmatch
 
@@ -121,7 +127,8 @@ class Manifest:
 
         Raises:
             IntegrityError: A path is there twice, or is a file or link and leads to something at once; or a
-                file is told with another skill than the one that encloses it.
+                file is told with another skill than the one that encloses it; or a link to a file is called
+                `SKILL.md`.
         """
         leaves: set[str] = set()
         above: set[str] = set()
@@ -140,23 +147,58 @@ class Manifest:
         folders = {skill.path for skill in self.skills}
         for skill in self.skills:
             top = f"{skill.path}/" if skill.path else ""
+            own: set[str] = set()
             for file in skill.files:
                 add(top + file.path)
-                self._check_nearest(folders, skill.path, file.path)
+                self._check_nearest(folders, top, file.path, own)
             for path, _ in skill.links:
                 add(top + path)
-                self._check_nearest(folders, skill.path, path)
+                self._check_nearest(folders, top, path, own)
             for path in skill.folders:
                 if top + path in above:
                     raise broken(f"says of {quoted(top + path)} that it is empty, and it is not")
                 add(top + path, leaf=False)
         for path, _ in self.links:
             add(path)
+        self._check_links(leaves)
+
+    def _check_links(self, leaves: set[str]) -> None:
+        """See that no link to a file has the name by which that would make a skill."""
+        links = dict(self.links)
+        for skill in self.skills:
+            links |= {f"{skill.path}/{path}" if skill.path else path: target for path, target in skill.links}
+        for path, target in links.items():
+            if path.rpartition("/")[2] == _SKILL_MD and target in leaves and target not in links:
+                raise broken(f"has a link at {quoted(path)} where a file belongs")
+
+    def check_digests(self) -> None:
+        """See that the digest of every skill is that of its files.
+
+        Raises:
+            IntegrityError: One is not.
+        """
+        contents = {
+            (f"{skill.path}/{file.path}" if skill.path else file.path): (file.size, file.digest)
+            for skill in self.skills
+            for file in skill.files
+        }
+        own = [
+            [file[:3] for file in skill.files]
+            + [(path, *contents[target]) for path, target in skill.links if target in contents]
+            for skill in self.skills
+        ]
+        try:
+            digests = skill_digests([skill.path for skill in self.skills], own)
+        except InvalidArgumentError as error:
+            raise broken("nests skills too deep in one another") from error
+        for skill, digest in zip(self.skills, digests, strict=True):
+            if skill.digest != digest:
+                raise broken(f"gives {quoted(skill.path)} a digest that is not that of its files")
 
     @staticmethod
-    def _check_nearest(folders: set[str], skill: str, below: str) -> None:
-        top = f"{skill}/" if skill else ""
-        while below := below.rpartition("/")[0]:
+    def _check_nearest(folders: set[str], top: str, below: str, own: set[str]) -> None:
+        while (below := below.rpartition("/")[0]) and below not in own:
+            own.add(below)
             if top + below in folders:
                 raise broken(f"tells what {quoted(top + below)} holds with another skill")
 
@@ -199,6 +241,42 @@ def skill_digest(files: Iterable[tuple[str, int, bytes]]) -> bytes:
     listed = [[path, size, digest_text(digest)] for path, size, digest in sorted(files)]
     text = json.dumps(listed, separators=(",", ":"), ensure_ascii=True)
     return sha256(text.encode("ascii")).digest()
+
+
+def skill_digests(paths: Sequence[str], own: Sequence[Sequence[tuple[str, int, bytes]]]) -> list[bytes]:
+    """The digests of skills, each over its own files and those of the skills nested in it.
+
+    Args:
+        paths: Store paths of the skills, sorted.
+        own: Of each the files of its own, and the links to files, as `skill_digest` takes them.
+
+    Raises:
+        InvalidArgumentError: Skills are nested so deep that it would take forever.
+    """
+    found = []
+    characters = 0
+    for number, path in enumerate(paths):
+        told = own[number]
+        inner = _nested(paths, number)
+        if inner:
+            told = list(told)
+        for nested in inner:
+            above = f"{paths[nested][len(path) :].lstrip('/')}/"
+            characters += sum(len(above) + len(below) for below, _, _ in own[nested])
+            if characters > MOST_NESTED_CHARACTERS:
+                raise InvalidArgumentError("skills are nested too deep in one another; move some of them out")
+            told += ((above + below, size, digest) for below, size, digest in own[nested])
+        found.append(skill_digest(told))
+    return found
+
+
+def _nested(paths: Sequence[str], number: int) -> range:
+    """Of sorted paths, which lie below one."""
+    path = paths[number]
+    if not path:
+        return range(number + 1, len(paths))
+    # "/" is followed by "0".
+    return range(bisect_left(paths, f"{path}/"), bisect_left(paths, f"{path}0"))
 
 
 def digest_text(digest: bytes) -> str:

@@ -49,6 +49,8 @@ MOST_JSON_BYTES = 256 << 20
 _PART = re.compile(r"[0-9a-f]{2}").fullmatch
 _MOST_SIZE = 2**63 - 1
 _SKILL_MD = "SKILL.md"
+_EARLIEST, _LATEST = 1970, 2261
+"""Years whose times are nanoseconds since the epoch in 64 bits, as an index keeps them."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -183,6 +185,8 @@ def parse_record(data: bytes) -> SnapshotRecord:
     )
     identities = tuple((_path(path), _uuid(uuid)) for path, uuid in map(_pair, _list(value["identities"])))
     _require_rising([path for path, _ in identities])
+    if len({uuid for _, uuid in identities}) < len(identities):
+        raise broken("gives two paths one UUID")
     record = SnapshotRecord(
         parse_digest(value["manifest"]),
         tuple(map(parse_digest, _list(value["parents"]))),
@@ -292,9 +296,12 @@ def _time_text(time: datetime) -> str:
 
 def _time(value: object) -> datetime:
     try:
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)  # type: ignore[arg-type]
+        time = datetime.strptime(value, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)  # type: ignore[arg-type]
     except (ValueError, TypeError):
         raise broken("has something else where a time belongs") from None
+    if not _EARLIEST <= time.year <= _LATEST:
+        raise broken(f"bears a time that is not in the years {_EARLIEST} to {_LATEST}")
+    return time
 
 
 def _require_rising(paths: Sequence[str]) -> None:

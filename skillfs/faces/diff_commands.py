@@ -27,6 +27,8 @@ NOW = "."
 
 _CONTEXT = 3
 
+_AT_ONCE = 200  # skills whose versions are written at a time
+
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -151,26 +153,33 @@ def versions(target: Target, ref: str | None, least: float, limit: int, as_json:
     if as_json:
         output.write_json([_versions_dict(one, fs.roots) for one in found if one.total or ref is not None])
         return
+    # In a pipe a table has no end: so it need not be held.
+    turn = max(1, len(found)) if output.is_terminal() else _AT_ONCE
+    for begin in range(0, len(found), turn):
+        _write_versions(found[begin : begin + turn], fs.roots)
+    hidden = sum(one.total - len(one.versions) for one in found)
+    if hidden:
+        output.note(f"{output.counted(hidden, 'version')} more; show all with: --limit 0")
+    elif not any(one.total for one in found):
+        output.note("no other versions here")
+
+
+def _write_versions(found: Sequence[SkillVersions], roots: Sequence[str]) -> None:
     output.table(
         ("skill", "version", "held", "holds", "other", "files"),
         [
             [
-                output.path(one.path, fs.roots),
+                output.path(one.path, roots),
                 version.kind,
                 _percent(version.held),
                 _percent(version.holds),
-                output.path(version.path, fs.roots),
+                output.path(version.path, roots),
                 "" if version.same_files is None else "same files" if version.same_files else "other files",
             ]
             for one in found
             for version in one.versions
         ],
     )
-    hidden = sum(one.total - len(one.versions) for one in found)
-    if hidden:
-        output.note(f"{output.counted(hidden, 'version')} more; show all with: --limit 0")
-    elif not any(one.total for one in found):
-        output.note("no other versions here")
 
 
 def _percent(share: float | None) -> str:

@@ -20,14 +20,19 @@ _SHORT = 19
 """Characters of a digest in a table: `sha256:` and 12 digits, which can be passed back."""
 
 
-@click.group(epilog="Example: skillfs -s ./skills snapshot create before-upgrade")
-def snapshot() -> None:
+@click.group(
+    invoke_without_command=True, epilog="Example: skillfs -s ./skills snapshot create before-upgrade"
+)
+@click.pass_context
+def snapshot(context: click.Context) -> None:
     """Keep what a store holds now, and have it back.
 
     A SNAPSHOT is named by its label, by its digest (sha256:… or the first 8 digits or more), or as latest.
     With --at SNAPSHOT before a command, it shows the store as it was. Snapshots lie in the folder or URL of
     --objects, else beside the index; with --objects no store need be named, but for create.
     """
+    if context.invoked_subcommand is None:
+        output.write(context.get_help() + "\n")
 
 
 @snapshot.command(epilog="Example: skillfs -s ./skills snapshot create v1")
@@ -159,9 +164,13 @@ def export(target: Target, ref: str, destination: str, skill: str | None, as_jso
 def remove(target: Target, ref: str) -> None:
     """Remove a snapshot with all its labels.
 
-    What nothing else needs of it is removed by `gc`.
+    What nothing else needs of it is removed by `gc`. A damaged record, as fsck names it, is given up by its
+    own digest.
     """
     gone = target.snapshots().remove(ref)
+    if gone is None:
+        output.note("removed a damaged record; skillfs snapshot gc removes what only it needed")
+        return
     output.note(f"removed {gone.digest}{_labels(gone)}; skillfs snapshot gc removes what only it needed")
 
 
@@ -169,7 +178,12 @@ def remove(target: Target, ref: str) -> None:
 @json_option
 @click.pass_obj
 def gc(target: Target, as_json: bool) -> None:
-    """Remove everything that no snapshot needs."""
+    """Remove everything that no snapshot needs.
+
+    Of what fsck has set aside goes what no snapshot needs, and what is there again. While the record of a
+    snapshot is damaged or set aside nothing is removed: nobody knows what it needs. Have it back from a copy,
+    or give it up by `snapshot remove` and its digest.
+    """
     removed = target.snapshots().gc()
     if as_json:
         output.write_json(removed._asdict())

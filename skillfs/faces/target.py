@@ -107,6 +107,7 @@ class Target:
             index=self.index,
             objects=self.objects,
             base_paths=list(self.base) if self.base else None,
+            lock=self.lock,
         )
 
     def _store_arguments(self, stores: str | dict[str, str] | None) -> dict[str, Any]:

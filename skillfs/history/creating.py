@@ -32,7 +32,7 @@ from skillfs.errors import (
     NotFoundError,
 )
 from skillfs.history.contents import Taken, Wanted, bare, read_whole, together
-from skillfs.history.describing import described
+from skillfs.history.describing import check_locked, described
 from skillfs.history.present import Present, present
 from skillfs.index.rows import NodeRow, Row
 from skillfs.mounts import View
@@ -70,6 +70,7 @@ def create_snapshot(
         ChangedError: The store changes faster than it can be read.
         UnreadableError: A file may not be read.
         StoreUnavailableError: The store or the object folder does not answer, or that is full.
+        IntegrityError: The store is read by a lock, and a file is not as that names it.
     """
     if label is not None:
         check_label(label)
@@ -86,6 +87,7 @@ class _Creation:
     ) -> None:
         self._view = view
         self._engine = view.mount.engine
+        self._locked = view.mount.lookup.locked
         self._catalog = catalog
         self._blobs = catalog.blobs
         self._report = on_progress
@@ -120,7 +122,9 @@ class _Creation:
         found = present(self._view)
         for _ in range(ATTEMPTS):
             description = self._stored(found)
-            self._engine.sync()
+            # What was looked at just now, and not read since, need not be looked at again.
+            if self._read or self._view.mount.max_age > 0:
+                self._engine.sync()
             stamp = self._engine.query(self._engine.catalog.stamp)
             if description is not None and stamp is not None and stamp == found.stamp:
                 return description
@@ -155,6 +159,8 @@ class _Creation:
             return None
         manifest = described(found, digests)
         manifest.check()  # or nobody could read it
+        if self._locked is not None:
+            check_locked(manifest, self._locked)
         text, parts = written(manifest)
         top = parse_top(text)
         if self.newest is not None and self.newest[1].manifest == sha256(text).digest():

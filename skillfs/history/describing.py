@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TypeAlias
 
 from skillfs.access import Access
-from skillfs.core.manifest import Manifest, ManifestFile, ManifestSkill, skill_digest
+from skillfs.core.manifest import Manifest, ManifestFile, ManifestSkill, skill_digests
+from skillfs.core.refs import is_below, printable_path
+from skillfs.errors import IntegrityError, quoted
 from skillfs.history.present import Present
+from skillfs.locked import LockedStore
 
-__all__ = ["described", "within"]
+__all__ = ["check_locked", "described", "within"]
 
 _Told: TypeAlias = tuple[str, int, bytes]
 """Path below a skill, size in bytes and SHA-256 of a file."""
@@ -42,31 +44,10 @@ def described(found: Present, digests: Mapping[int, tuple[int, bytes]]) -> Manif
             tuple(skill.folders),
         )
         for number, (skill, digest) in enumerate(
-            zip(found.skills, _digests([skill.path for skill in found.skills], own), strict=True)
+            zip(found.skills, skill_digests([skill.path for skill in found.skills], own), strict=True)
         )
     ]
     return Manifest(tuple(skills), tuple((link.path, link.target) for link in found.links))
-
-
-def _digests(paths: list[str], own: list[list[_Told]]) -> list[bytes]:
-    """Digests of skills, from their sorted paths and what each holds by itself."""
-    found = []
-    for number, path in enumerate(paths):
-        told = own[number]
-        for nested in _nested(paths, number):
-            above = f"{paths[nested][len(path) :].lstrip('/')}/"
-            told = [*told, *((above + below, size, digest) for below, size, digest in own[nested])]
-        found.append(skill_digest(told))
-    return found
-
-
-def _nested(paths: list[str], number: int) -> range:
-    """Of sorted paths, which lie below one."""
-    path = paths[number]
-    if not path:
-        return range(number + 1, len(paths))
-    # "/" is followed by "0".
-    return range(bisect_left(paths, f"{path}/"), bisect_left(paths, f"{path}0"))
 
 
 def within(manifest: Manifest, access: Access) -> Manifest:
@@ -105,10 +86,50 @@ def within(manifest: Manifest, access: Access) -> Manifest:
     skills = [
         ManifestSkill(skill.path, digest, skill.files, links[number], skill.folders)
         for number, (skill, digest) in enumerate(
-            zip(seen, _digests([skill.path for skill in seen], own), strict=True)
+            zip(seen, skill_digests([skill.path for skill in seen], own), strict=True)
         )
     ]
     outside = tuple(
         link for link in manifest.links if link[1] in there and access.allows(link[0].rpartition("/")[0])
     )
     return Manifest(tuple(skills), outside)
+
+
+def check_locked(manifest: Manifest, locked: LockedStore, below: str = "") -> None:
+    """See that a manifest tells nothing but files as a lock names them.
+
+    A link to a file has that file's content; where the lock does not name the link, it goes by the file.
+
+    Args:
+        manifest: The manifest.
+        locked: What the lock names of its store.
+        below: Path of the folder that it is about; empty for all.
+
+    Raises:
+        IntegrityError: A file is another, or not named; the message names the first.
+    """
+    files = {
+        (f"{skill.path}/{file.path}" if skill.path else file.path): file
+        for skill in manifest.skills
+        for file in skill.files
+    }
+    told = {path: (path, file) for path, file in files.items()}
+    for skill in manifest.skills:
+        for path, target in skill.links:
+            if target in files:
+                told[f"{skill.path}/{path}" if skill.path else path] = target, files[target]
+    for path, (target, file) in sorted(told.items()):
+        if not is_below(path, below):
+            continue
+        shown = quoted(printable_path(path))
+        named = locked.files.get(path) or locked.files.get(target)
+        if named is None:
+            raise IntegrityError(
+                f"the lock does not name {shown}, so it is neither kept nor written; review the skill, and "
+                "lock it with: skillfs lock"
+            )
+        if (named.size, named.digest) != (file.size, file.digest):
+            raise IntegrityError(
+                f"{shown} is not as the lock names it, so it is neither kept nor written; restore it, or "
+                "review it and lock it anew with: skillfs lock"
+            )

@@ -31,7 +31,9 @@ from skillfs.errors import ChangedError, InvalidArgumentError, NotFoundError, no
 from skillfs.history.describing import described, within
 from skillfs.history.present import ATTEMPTS, Present, digests_of, present
 from skillfs.history.snapshots import Snapshots
+from skillfs.history.vouching import require_named
 from skillfs.index.rows import Row
+from skillfs.locked import LockedStore
 from skillfs.lookup import Asked
 from skillfs.mounts import View
 from skillfs.objects.snapshots import SnapshotCatalog
@@ -90,22 +92,31 @@ def side_of_snapshot(snapshots: Snapshots, ref: object, base_paths: Sequence[obj
     """
     record, access = snapshots.find(ref, base_paths)
     catalog = snapshots.catalog()
-    return _ConfinedSnapshot(catalog, record, access) if access.restricted else _Snapshot(catalog, record)
+    kind = _ConfinedSnapshot if access.restricted else _Snapshot
+    return kind(catalog, record, access, snapshots.locked)
 
 
 class _Snapshot:
     modes = True
     revision = 0
 
-    def __init__(self, catalog: SnapshotCatalog, record: SnapshotRecord) -> None:
+    def __init__(
+        self, catalog: SnapshotCatalog, record: SnapshotRecord, access: Access, locked: LockedStore | None
+    ) -> None:
+        self._locked = locked
         self.top = catalog.top(record)
         self.identities = Identities(record.store_id, {path: uuid.bytes for path, uuid in record.identities})
         self._catalog = catalog
 
     def skills(self, parts: Iterable[str]) -> Iterable[ManifestSkill]:
-        return self._catalog.parts(self.top, parts)
+        found = tuple(sorted(self._catalog.parts(self.top, parts), key=lambda skill: skill.path))
+        # As far as it is read: whether all of it holds together, fsck sees.
+        Manifest(found, self.top.links).check()
+        return found
 
     def read(self, path: str, file: ManifestFile) -> bytes:
+        if self._locked is not None:
+            require_named(self._locked, path, file.digest)
         with self._catalog.blobs.open(file.digest, file.size) as handle:
             return handle.read(0, file.size)
 
@@ -125,8 +136,10 @@ class _Parted:
 
 
 class _ConfinedSnapshot(_Snapshot):
-    def __init__(self, catalog: SnapshotCatalog, record: SnapshotRecord, access: Access) -> None:
-        super().__init__(catalog, record)
+    def __init__(
+        self, catalog: SnapshotCatalog, record: SnapshotRecord, access: Access, locked: LockedStore | None
+    ) -> None:
+        super().__init__(catalog, record, access, locked)
         self._parted = _Parted(within(catalog.manifest(record), access))
         self.top = self._parted.top
 
@@ -148,7 +161,7 @@ def side_of_store(view: View) -> Side:
         UnreadableError: A file may not be read.
         StoreUnavailableError: The store does not answer.
     """
-    view.mount.ensure_fresh()
+    view.mount.engine.sync()  # what is told is of now, however old a listing may be
     revision = view.mount.engine.query(view.mount.engine.journal.revision)
     for attempt in range(ATTEMPTS):
         found = present(view)

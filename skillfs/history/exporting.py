@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +26,7 @@ from skillfs.errors import (
     StoreUnavailableError,
     quoted,
 )
+from skillfs.history.beside import file_beside
 from skillfs.history.restoring import (
     files_in,
     flush,
@@ -186,29 +186,25 @@ def rerooted(manifest: Manifest, path: str, name: str) -> Manifest:
 @contextlib.contextmanager
 def _new_file(given: str) -> Iterator[io.BufferedWriter]:
     """A file to write into, which in the end is, whole and on the disk, the one that was named."""
-    path = os.path.abspath(os.path.expanduser(given))
-    above, name = os.path.split(path)
+    with told(given):  # a relative path in a working folder that is gone
+        path = os.path.abspath(os.path.expanduser(given))
+    above = os.path.dirname(path)
     if not os.path.isdir(above):
         raise NotFoundError(f"the folder in which {quoted(given)} is to lie does not exist; create it first")
     if os.path.lexists(path):
         raise AlreadyExistsError(f"{quoted(given)} exists; name a file that does not")
-    temporary = os.path.join(above, f".{name[:50]}.{secrets.token_hex(8)}~")
-    try:
-        with told(given):
-            with open(temporary, "xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, path)
-            except FileExistsError as error:
-                raise AlreadyExistsError(f"{quoted(given)} exists; name a file that does not") from error
-            except OSError:  # no hard links here
-                os.rename(temporary, path)
-            flush(above)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    with told(given), file_beside(path) as (fd, temporary):
+        with open(fd, "wb", closefd=False) as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        try:
+            os.link(temporary, path)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{quoted(given)} exists; name a file that does not") from error
+        except OSError:  # no hard links here
+            os.rename(temporary, path)
+        flush(above)
 
 
 def _write_zip(

@@ -12,10 +12,11 @@ from skillfs.core.model import Differences, FileDigest, Kind, Skill, Snapshot
 from skillfs.digests import digest_of_file, manifest_of
 from skillfs.errors import InvalidArgumentError, quoted
 from skillfs.history.creating import create_snapshot
-from skillfs.history.locking import lock_of, read_lock
+from skillfs.history.locking import lock_of, read_lock, renewed
 from skillfs.history.snapshots import Snapshots, snapshot_of
 from skillfs.history.verifying import verify
 from skillfs.listing import kind_of
+from skillfs.locked import LockedStore
 from skillfs.lookup import Asked, list_of_bases
 from skillfs.mounts import View, naming
 from skillfs.objects.snapshots import SnapshotCatalog
@@ -59,7 +60,11 @@ class HistoryFace:
         raise NotImplementedError
 
     def lock(
-        self, refs: Sequence[object] | None = None, *, base_paths: Sequence[object] | None = None
+        self,
+        refs: Sequence[object] | None = None,
+        *,
+        renewing: Lock | None = None,
+        base_paths: Sequence[object] | None = None,
     ) -> Lock:
         """What skills hold now, as a `skills.lock` says it: every file with size, SHA-256 and executable bit.
 
@@ -71,6 +76,7 @@ class HistoryFace:
         Args:
             refs: Skills, or folders with skills below them; skills nested in those are always included. None
                 for all.
+            renewing: With `refs`, a lock whose other skills stay as they are in it.
             base_paths: As in `get_content`.
 
         Raises:
@@ -82,7 +88,8 @@ class HistoryFace:
             StoreUnavailableError: A store does not answer.
         """
         chosen = None if refs is None else self._folders_of(refs, base_paths)
-        return lock_of(self._seen_by(base_paths), chosen)
+        made = lock_of(self._seen_by(base_paths), chosen)
+        return made if renewing is None or chosen is None else renewed(renewing, made, chosen)
 
     def _folders_of(
         self, refs: Sequence[object], base_paths: Sequence[object] | None
@@ -103,6 +110,7 @@ class HistoryFace:
         base_paths: Sequence[object] | None = None,
         reread: bool = False,
         allow_unlocked: bool = False,
+        check: bool = True,
     ) -> Verification:
         """Hold what the store has now against a lock, skill by skill and file by file.
 
@@ -115,6 +123,8 @@ class HistoryFace:
             reread: Whether every file is read, whatever is known of the version that is there.
             allow_unlocked: Whether skills that the lock does not name are no fault; inside of a skill that it
                 names they are one always.
+            check: Whether the store is looked at first, whatever the age of the last check. Who has just
+                opened it can spare that.
 
         Returns:
             How each skill and file stands to the lock; `ok` is False where anything is wrong, or where not
@@ -128,13 +138,15 @@ class HistoryFace:
             ChangedError: Files come and go, or change, faster than they can be read.
             StoreUnavailableError: A store does not answer.
         """
-        for name, value in (("reread", reread), ("allow_unlocked", allow_unlocked)):
+        for name, value in (("reread", reread), ("allow_unlocked", allow_unlocked), ("check", check)):
             if not isinstance(value, bool):
                 raise InvalidArgumentError(f"{name} is {quoted(value)}; pass True or False")
         wanted = lock if isinstance(lock, Lock) else read_lock(lock)
         everything = base_paths is None and not self._is_confined
         views = self._seen_by(base_paths)
-        return verify(views, wanted, everything=everything, reread=reread, allow_unlocked=allow_unlocked)
+        return verify(
+            views, wanted, everything=everything, reread=reread, allow_unlocked=allow_unlocked, check=check
+        )
 
     def manifest(self, ref: object, *, base_paths: Sequence[object] | None = None) -> tuple[FileDigest, ...]:
         """The files of a skill with sizes and SHA-256 digests, sorted by path.
@@ -163,7 +175,7 @@ class HistoryFace:
         That of a skill is the SHA-256 of JSON (ASCII, no blanks) of the sorted list of `[path below the skill
         folder, size in bytes, "sha256:<hex of the bytes>"]`, one for each of its files, as `manifest` lists
         them: the content revision that `agentskills-core` computes. It is the same wherever the same files
-        lie.
+        lie. It is of what is there at the moment of the call.
 
         Args:
             ref: A file or a skill.
@@ -188,6 +200,10 @@ class HistoryFace:
         """
         if self._kept_snapshots is None:
             self._kept_snapshots = self._open_snapshots()
+            locks = [view.mount.lookup.locked for view in self._seen_by(None)]
+            if any(locked is not None for locked in locks):
+                # Which of several stores a snapshot is of, nobody knows: nothing of it is as it is locked.
+                self._kept_snapshots.locked = locks[0] if len(locks) == 1 else LockedStore({})
         return self._kept_snapshots
 
     def snapshot(
@@ -224,6 +240,7 @@ class HistoryFace:
             ChangedError: The store changes faster than it can be read.
             StoreUnavailableError: The store does not answer, or the object folder is full, is being tidied,
                 or does not answer.
+            IntegrityError: There is a lock, and a file is not as it names it, which the message names.
         """
         catalog = self._catalog_to_write()
         (view,) = self._seen_by(base_paths)
@@ -392,5 +409,6 @@ def _digest_of(view: View, asked: Asked) -> bytes:
         raise InvalidArgumentError(
             f"{quoted(asked.shown)} names a folder that is no skill; pass a skill or a file"
         )
+    view.mount.engine.sync(row.path)  # a digest is of what is there, however old a listing may be
     files = manifest_of(view, asked)
     return skill_digest((file.path, file.size, parse_digest(file.digest)) for file in files)

@@ -72,6 +72,19 @@ def lock_of(views: Sequence[View], chosen: Mapping[str, Sequence[str]] | None) -
     return Lock(locked_skills(files))
 
 
+def renewed(lock: Lock, made: Lock, chosen: Mapping[str, Sequence[str]]) -> Lock:
+    """A lock in which some folders are as another has them, and all else is as it was.
+
+    Args:
+        lock: The lock.
+        made: What the folders hold now.
+        chosen: The folders, by the name of a mount.
+    """
+    tops = [below_mount(name, path) for name, paths in chosen.items() for path in paths]
+    files = {s.path: s.files for s in lock.skills if not any(is_below(s.path, top) for top in tops)}
+    return Lock(locked_skills({**files, **{skill.path: skill.files for skill in made.skills}}))
+
+
 def _files_of(view: View, tops: Sequence[str] | None) -> Iterable[tuple[str, list[LockedFile]]]:
     for attempt in range(ATTEMPTS):
         view.mount.engine.sync()  # what is known of a file holds for the version that is there now
@@ -146,7 +159,7 @@ def write_lock(path: str | os.PathLike[str], lock: Lock) -> bool:
         Whether the file is another now.
 
     Raises:
-        InvalidArgumentError: The path is none, or lies inside a skill.
+        InvalidArgumentError: The path is none, or lies inside a skill; or a pipe or device lies there.
         NotFoundError: The folder that it is to lie in is not there.
         IsFolderError: A folder lies there.
         UnreadableError: It may not be written there.
@@ -155,16 +168,26 @@ def write_lock(path: str | os.PathLike[str], lock: Lock) -> bool:
     """
     name = _file_name(path)
     _require_outside(name)
-    name = os.path.realpath(name)
     data = render_lock(lock)
-    with _explaining(_file_name(path), "written"):
+    with _explaining(name, "written"):
         mode = None
-        with contextlib.suppress(FileNotFoundError), open(name, "rb") as file:
-            if file.read(len(data) + 1) == data:
-                return False
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-        _replace(name, data, mode)
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(name).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise InvalidArgumentError(
+                    f"{quoted(os.path.basename(name))} is no regular file, and no lock can take its place; "
+                    'name another file, or print the lock with: skillfs lock --output "-"'
+                )
+            with open(name, "rb", opener=_without_waiting) as file:
+                if file.read(len(data) + 1) == data:
+                    return False
+        _replace(os.path.realpath(name), data, None if mode is None else mode & 0o777)
     return True
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    # What was a file a moment ago may be a pipe by now, which would hold up whoever opens it.
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def _replace(name: str, data: bytes, mode: int | None) -> None:
@@ -210,7 +233,13 @@ def _file_name(path: object) -> str:
         raise InvalidArgumentError(
             f"{quoted(path)} names no lock; pass the path of a file, such as {LOCK_FILE}"
         )
-    return os.path.expanduser(name)
+    name = os.path.expanduser(name)
+    if name.endswith("/") and not os.path.isdir(name):
+        shown = quoted(f"{os.path.basename(name.rstrip('/'))}/")
+        raise InvalidArgumentError(
+            f"{shown} is written as a folder, and a lock is a file; drop the last slash"
+        )
+    return name
 
 
 def _require_outside(name: str) -> None:

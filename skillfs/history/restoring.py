@@ -6,8 +6,6 @@ import contextlib
 import errno
 import os
 import posixpath
-import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 
@@ -22,6 +20,7 @@ from skillfs.errors import (
     UnreadableError,
     quoted,
 )
+from skillfs.history.beside import folder_beside
 from skillfs.objects.blobs import Blobs
 from skillfs.objects.system import sync_filesystem
 
@@ -122,26 +121,18 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
         UnreadableError: This user may not write there.
     """
     path = check_place(folder)
-    above, name = os.path.split(path)
-    temporary = os.path.join(above, f".{name[:50]}.{secrets.token_hex(8)}~")
-    with told(folder):
-        os.mkdir(temporary)
-    try:
-        with told(folder):
-            yield temporary
-            _flush(temporary)
-            try:
-                os.rename(temporary, path)  # takes the place of a folder that holds nothing
-            except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                    raise AlreadyExistsError(
-                        f"something was put at {quoted(os.fspath(folder))} meanwhile; name another folder"
-                    ) from error
-                raise
-            flush(above)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with told(folder), folder_beside(path) as temporary:
+        yield temporary
+        _flush(temporary)
+        try:
+            os.rename(temporary, path)  # takes the place of a folder that holds nothing
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise AlreadyExistsError(
+                    f"something was put at {quoted(os.fspath(folder))} meanwhile; name another folder"
+                ) from error
+            raise
+        flush(os.path.dirname(path))
 
 
 def write_folder(

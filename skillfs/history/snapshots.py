@@ -13,11 +13,21 @@ from skillfs.core.manifest import Manifest, SnapshotRecord, digest_text
 from skillfs.core.manifest_json import written
 from skillfs.core.model import Snapshot
 from skillfs.core.refs import PathRef, Ref, component_fault, parse_ref
-from skillfs.errors import InvalidArgumentError, IsFileError, NotFoundError, SkillFSError, not_found, quoted
-from skillfs.history.describing import within
+from skillfs.errors import (
+    IntegrityError,
+    InvalidArgumentError,
+    IsFileError,
+    NotFoundError,
+    SkillFSError,
+    not_found,
+    quoted,
+)
+from skillfs.history.describing import check_locked, within
 from skillfs.history.exporting import Exported, export, rerooted
+from skillfs.history.locking import read_lock
 from skillfs.history.restoring import new_folder, write_folder
 from skillfs.index.rows import Row, RowKind
+from skillfs.locked import LockedStore, locked_store
 from skillfs.looking_back import (
     NEVER,
     ObjectsPlace,
@@ -57,7 +67,12 @@ class Snapshots:
         store_id: UUID of the store that `latest` is about; None for all.
         bases: The folders that the filesystem is confined to; None for no restriction.
         roots: How the root of the store may be spelled in front of a path.
+
+    Attributes:
+        locked: What a lock names of the store: nothing else is restored or exported; None without one.
     """
+
+    locked: LockedStore | None = None
 
     def __init__(
         self,
@@ -227,13 +242,16 @@ class Snapshots:
             NotFoundError: No snapshot answers, or the folder's own folder is not there.
             IsFileError: The folder is a file.
             InvalidArgumentError: The filesystem takes two of the names for one, or does not take one.
-            IntegrityError: Something of the snapshot is damaged or missing.
+            IntegrityError: Something of the snapshot is damaged or missing, or is not as the lock of the
+                filesystem names it.
             UnreadableError: This user may not write there.
             StoreUnavailableError: The disk is full, or the object folder cannot be read now.
         """
         digest, snapshot = self._found(ref)
         catalog = self.catalog()
         manifest = self._manifest(catalog.record(digest))
+        if self.locked is not None:
+            check_locked(manifest, self.locked)
         with new_folder(folder) as temporary:
             write_folder(catalog.blobs, manifest, temporary, on_progress)
         return snapshot
@@ -275,6 +293,9 @@ class Snapshots:
             path = ""
         if path is not None:
             name = path.rpartition("/")[2] or self._own_name(catalog, manifest)
+        if self.locked is not None:
+            check_locked(manifest, self.locked, path or "")
+        if path is not None:
             manifest = rerooted(manifest, path, name)
         return export(catalog.blobs, manifest, target, dict(target_options or {}), on_progress)
 
@@ -305,8 +326,14 @@ class Snapshots:
 
     # -- keeping house -------------------------------------------------------------------------------------
 
-    def remove(self, ref: object) -> Snapshot:
+    def remove(self, ref: object) -> Snapshot | None:
         """Remove a snapshot with its labels; what only it needs is removed by `gc`.
+
+        A record that is damaged, which `fsck` sets aside, is given up by its own digest; until then `gc`
+        removes nothing.
+
+        Returns:
+            What was removed; None for a damaged record.
 
         Raises:
             InvalidArgumentError: This filesystem is confined to some folders.
@@ -314,7 +341,17 @@ class Snapshots:
             SkillFSError: As for `get`.
         """
         self._refuse_confined("removes a snapshot")
-        digest, snapshot = self._found(ref)
+        snapshot: Snapshot | None = None
+        try:
+            digest, snapshot = self._found(ref)
+        except (NotFoundError, IntegrityError):
+            try:
+                damaged = self.catalog().damaged(ref_text(ref))
+            except NotFoundError:
+                damaged = None
+            if damaged is None:
+                raise
+            digest = damaged
         self.catalog().remove(digest)
         forget_indexes(digest)
         return snapshot
@@ -322,12 +359,15 @@ class Snapshots:
     def gc(self) -> Removed:
         """Remove everything from the object folder that no snapshot needs.
 
+        Of what was set aside goes what no snapshot needs, and what is there again.
+
         Returns:
             How many objects, and how many bytes.
 
         Raises:
             InvalidArgumentError: This filesystem is confined to some folders.
-            IntegrityError: A snapshot is damaged, so that it cannot be told what it needs.
+            IntegrityError: A snapshot is damaged, or its record is set aside, so that it cannot be told what
+                it needs; nothing was removed.
             StoreUnavailableError: Somebody is taking a snapshot.
         """
         from skillfs.objects.upkeep import Removed, gc
@@ -375,6 +415,7 @@ def find_snapshots(
     objects: str | os.PathLike[str] | None = None,
     objects_options: Mapping[str, Any] | None = None,
     base_paths: Sequence[object] | None = None,
+    lock: str | os.PathLike[str] | None = None,
 ) -> Snapshots:
     """The snapshots of a store that need not be read for that, nor be there any more.
 
@@ -384,6 +425,7 @@ def find_snapshots(
         objects: Likewise.
         objects_options: Likewise.
         base_paths: Likewise.
+        lock: Likewise.
 
     Raises:
         SkillFSError: The store cannot be opened, or an argument is malformed.
@@ -391,7 +433,10 @@ def find_snapshots(
     place = place_of(store, index=index, objects=objects, objects_options=objects_options)
     store_id = None if place.store is None else store_namespace(place.store, None)
     roots = () if place.store is None else place.store.spellings
-    return Snapshots(place, store_id, base_paths, roots)
+    found = Snapshots(place, store_id, base_paths, roots)
+    if lock is not None:
+        found.locked = locked_store(read_lock(lock))
+    return found
 
 
 def snapshot_of(digest: bytes, record: SnapshotRecord, labels: Mapping[str, bytes]) -> Snapshot:

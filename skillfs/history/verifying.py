@@ -19,7 +19,7 @@ __all__ = ["verify"]
 
 
 def verify(
-    views: Sequence[View], lock: Lock, *, everything: bool, reread: bool, allow_unlocked: bool
+    views: Sequence[View], lock: Lock, *, everything: bool, reread: bool, allow_unlocked: bool, check: bool
 ) -> Verification:
     """See `HistoryFace.verify`.
 
@@ -29,6 +29,7 @@ def verify(
         everything: Whether skills of the lock are told that no store of these can have.
         reread: Whether every file is read, whatever is known of it.
         allow_unlocked: Whether skills that the lock does not name are no fault.
+        check: Whether the stores are looked at first.
     """
     found: list[VerifiedSkill] = []
     told: set[str] = set()
@@ -38,7 +39,7 @@ def verify(
         ours = {below: skill for skill, below in inside if below is not None and view.access.allows(below)}
         told.update(skill.path for skill in ours.values())
         with naming(name):
-            found += _verified(view, ours, reread=reread)
+            found += _verified(view, ours, reread=reread, check=check)
     if everything:
         found += (_missing(skill, skill.path) for skill in lock.skills if skill.path not in told)
     return Verification(tuple(sorted(found, key=lambda skill: skill.path)), allow_unlocked)
@@ -54,10 +55,14 @@ def _missing(skill: LockedSkill, path: str) -> VerifiedSkill:
     return VerifiedSkill(path, "missing", tuple(VerifiedFile(file.path, "missing") for file in skill.files))
 
 
-def _verified(view: View, locked: Mapping[str, LockedSkill], *, reread: bool) -> list[VerifiedSkill]:
+def _verified(
+    view: View, locked: Mapping[str, LockedSkill], *, reread: bool, check: bool
+) -> list[VerifiedSkill]:
     for attempt in range(ATTEMPTS):
-        view.mount.engine.sync()  # what is known of a file holds for the version that is there now
+        if check or attempt:
+            view.mount.engine.sync()  # what is known of a file holds for the version that is there now
         found = present(view)
+        found.uuids.clear()  # of no use here, and large
         try:
             return _held_against(found, locked, reread=reread)
         except ChangedError:

@@ -9,9 +9,10 @@ from fractions import Fraction
 from itertools import chain, groupby, islice
 from typing import NamedTuple, TypeVar
 
+from skillfs.core.columns import Weights
 from skillfs.core.digest import sha256
 from skillfs.core.model import Skill
-from skillfs.core.phrases import Phrasebook, Weights, least_shared, phrases_of
+from skillfs.core.phrases import Phrasebook, least_shared, phrases_of, shared_phrases
 from skillfs.core.refs import PathRef
 from skillfs.core.textfacts import scan_text
 from skillfs.core.versions import SkillVersions, Version
@@ -119,9 +120,10 @@ def _read_all(found: list[_Found], work: Callable[[bytes, bytes | None], T]) -> 
     return results
 
 
-def _phrases(data: bytes | None) -> array[int]:
+def _text(data: bytes | None) -> str:
+    """What is compared by its phrases; empty for what is too much, or no text."""
     encoding = None if data is None else scan_text(data).encoding
-    return _NO_PHRASES if data is None or encoding is None else phrases_of(data.decode(encoding))
+    return "" if data is None or encoding is None else data.decode(encoding)
 
 
 # -- all skills ----------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def _texts(found: list[_Found]) -> tuple[list[array[int]], list[int]]:
     def work(digest: bytes, data: bytes | None) -> tuple[bytes, array[int] | None]:
         if digest in known:
             return digest, None
-        phrases = _phrases(data)
+        phrases = phrases_of(_text(data))
         known.add(digest)
         return digest, phrases
 
@@ -194,15 +196,14 @@ def _texts(found: list[_Found]) -> tuple[list[array[int]], list[int]]:
 
 
 def _of_one(found: list[_Found], at: int, least: Fraction, limit: int | None) -> SkillVersions:
-    (own,) = _read_all([found[at]], lambda digest, data: (digest, _phrases(data)))
+    (own,) = _read_all([found[at]], lambda digest, data: (digest, phrases_of(_text(data))))
     digest, phrases = (None, _NO_PHRASES) if own is None else own
     distinct = frozenset(phrases)
 
     def work(other: bytes, data: bytes | None) -> tuple[bool, int, int]:
         if other == digest:
             return True, 0, 0
-        theirs = _phrases(data) if distinct else _NO_PHRASES
-        return False, len(distinct.intersection(theirs)), len(theirs)
+        return False, *(shared_phrases(distinct, _text(data)) if distinct else (0, 0))
 
     same: list[int] = []
     edited: list[tuple[int, int, int]] = []

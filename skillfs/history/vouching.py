@@ -6,19 +6,20 @@ import contextlib
 from collections.abc import Sequence
 
 from skillfs.access import Access
-from skillfs.core.digest import uuid_text
-from skillfs.digests import Hasher
-from skillfs.errors import SkillFSError, StoreUnavailableError
+from skillfs.core.digest import sha256, uuid_text
+from skillfs.core.frontmatter import HEAD_LIMIT
+from skillfs.core.refs import printable_path
+from skillfs.errors import IntegrityError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.index.rows import Row
 from skillfs.locked import LockedStore, MainFile
 from skillfs.mounts import View
 from skillfs.stores.base import Handle, KeyRefusedError
 
-__all__ = ["settle"]
+__all__ = ["require_named", "settle"]
 
 
 def settle(views: Sequence[View], *, fresh: bool = False) -> None:
-    """Compute the SHA-256 of every `SKILL.md` that may be as a lock names it, where it is not known.
+    """Read every large `SKILL.md` that may be as a lock names it, where that is not known.
 
     What cannot be read now stays unknown, and counts as something else than what is locked.
 
@@ -44,12 +45,13 @@ def _settle(view: View, locked: LockedStore) -> None:
     if not unknown:
         locked.settled = stamp
         return
-    hasher = Hasher()
 
     def read(row: Row, handle: Handle) -> None:
-        _, digest = hasher.read(mount, row, handle)
-        if row.signature == handle.state.signature:
-            locked.remember(row.key, row.signature, digest)
+        head, whole = b"", sha256()
+        for block in handle.blocks():
+            head += block[: HEAD_LIMIT - len(head)]
+            whole.update(block)
+        locked.remember(row.key, row.signature, sha256(head).digest(), whole.digest())
 
     def compute(main: MainFile) -> None:
         try:
@@ -61,4 +63,22 @@ def _settle(view: View, locked: LockedStore) -> None:
 
     with contextlib.suppress(StoreUnavailableError):
         mount.reader.many(compute, unknown)
-    hasher.keep()
+
+
+def require_named(locked: LockedStore, path: str, digest: bytes) -> None:
+    """See that the text of a file that was kept may be told.
+
+    Args:
+        locked: What a lock names of its store.
+        path: Store path at which it lay.
+        digest: SHA-256, 32 bytes.
+
+    Raises:
+        IntegrityError: The lock does not name this content for this path.
+    """
+    file = locked.files.get(path)
+    if file is None or file.digest != digest:
+        raise IntegrityError(
+            f"{quoted(printable_path(path))} was not as the lock names it, so its text is not told; open the "
+            "store without the lock to review it"
+        )

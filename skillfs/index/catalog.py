@@ -317,13 +317,15 @@ class Catalog:
     def subtree(self, key: int, depth: int | None = None) -> list[NodeRow]:
         """Everything below a folder, parents before children, but not the folder itself."""
         limit = -1 if depth is None else min(depth, 1 << 31)
-        rows = self.read(
+        rows: list[Any] = self.read(
             "WITH RECURSIVE down (key, n) AS (SELECT key, 1 FROM entry WHERE parent=? UNION ALL "
             "SELECT c.key, n + 1 FROM down CROSS JOIN entry c ON c.parent=down.key WHERE ? < 0 OR n < ?) "
             f"SELECT {_NODE} FROM down CROSS JOIN entry e ON e.key=down.key",
             (key, limit, limit),
         )
-        return [_node(r) for r in rows]
+        for number, row in enumerate(rows):  # in its place, so that they are not held twice
+            rows[number] = _node(row)
+        return rows
 
     def holds_skill(self, key: int) -> bool:
         """Whether there is a skill below a folder, at any depth; the folder itself does not count."""

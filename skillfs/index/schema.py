@@ -13,7 +13,7 @@ __all__ = [
 
 APPLICATION_ID = 0x534B4653  # "SKFS"
 IDENTITY_VERSION = 2
-FACTS_VERSION = 4
+FACTS_VERSION = 5
 
 IDENTITY_SCHEMA = """
 CREATE TABLE identity (
@@ -57,7 +57,8 @@ CREATE TABLE facts.sha256 (key INTEGER PRIMARY KEY, digest BLOB NOT NULL) STRICT
 CREATE TABLE facts.skill (
     key INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
-    front_matter TEXT NOT NULL
+    front_matter TEXT NOT NULL,
+    head BLOB
 ) STRICT;
 CREATE TABLE facts.problem (
     folder INTEGER NOT NULL,

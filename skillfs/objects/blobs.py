@@ -14,7 +14,7 @@ from typing import NoReturn
 from skillfs.core.digest import sha256
 from skillfs.core.manifest import digest_text
 from skillfs.errors import IntegrityError, SkillFSError
-from skillfs.objects.folder import BLOBS, MANIFESTS, ObjectFolder, blob_name, digest_of_name, manifest_name
+from skillfs.objects.folder import BLOBS, MANIFESTS, ObjectFolder, blob_name, manifest_name
 from skillfs.objects.several import each
 from skillfs.objects.verified import VerifiedHandle
 
@@ -49,8 +49,7 @@ class Blobs:
         sizes = asked if isinstance(asked, Mapping) else {}
         wanted = set(asked)
         if len(wanted) > (MANY_REMOTE if self.folder.remote else MANY_LOCAL):
-            found = dict(self._listed(wanted))
-            return {d for d in wanted if d in found and found[d] in (-1, sizes.get(d, found[d]))}
+            return set(self._listed(wanted, sizes))
 
         def has(digest: bytes) -> bool:
             return self.folder.has(blob_name(digest), sizes.get(digest))
@@ -127,11 +126,18 @@ class Blobs:
         new = [(name, [text]) for name, text in named.items() if there.get(name) != len(text)]
         self.folder.put_all(new)
 
-    def _listed(self, wanted: set[bytes]) -> Iterator[tuple[bytes, int]]:
-        for info in self.folder.listed(BLOBS):
-            digest = digest_of_name(info.name)
-            if digest in wanted:
-                yield digest, info.size
+    def _listed(self, wanted: set[bytes], sizes: Mapping[bytes, int]) -> Iterator[bytes]:
+        """Those of some blobs that are there, each of the right size where that is told."""
+        names: dict[str, bytes] = {}
+        for digest in wanted:
+            text = digest.hex()
+            names[f"{text[:2]}/{text[2:]}"] = digest
+        # A folder of blobs that holds none of them is not looked at where that saves something.
+        for above in [""] if self.folder.remote else sorted({name[:3] for name in names}):
+            for below, size in self.folder.sizes(BLOBS + above).items():
+                found = names.get(above + below)
+                if found is not None and size in (-1, sizes.get(found, size)):
+                    yield found
 
     def _refuse(self, name: str, digest: bytes) -> NoReturn:
         # Whoever writes a snapshot may be writing it anew at this moment. While somebody is at work it stays

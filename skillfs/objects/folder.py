@@ -39,6 +39,7 @@ __all__ = [
     "digest_of_name",
     "is_name",
     "manifest_name",
+    "name_of_bad",
 ]
 
 BLOBS, MANIFESTS, SNAPSHOTS, LABELS, BAD = "blobs/", "manifests/", "snapshots/", "labels/", "bad/"
@@ -102,6 +103,13 @@ def bad_name(name: str) -> str:
     return BAD + check_name(name).replace("/", "-")
 
 
+def name_of_bad(name: str) -> str | None:
+    """The name that an object had before it was set aside; None where no object was that."""
+    kind, _, rest = name.removeprefix(BAD).partition("-")
+    found = f"{kind}/{rest.replace('-', '/', 1) if kind == 'blobs' else rest}"
+    return found if is_name(found) and not found.startswith(BAD) else None
+
+
 class ObjectInfo(NamedTuple):
     """One object of a listing.
 
@@ -147,6 +155,12 @@ class ObjectFolder(Protocol):
 
     def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """All objects whose names begin with this, which ends with `/`; in order of their names."""
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Bytes of the objects whose names begin with this, by what follows, in no order; -1 as in `listed`.
+
+        What is no object may be among them. Of many it takes less than `listed`.
+        """
 
     def has_any(self, prefix: str) -> bool:
         """Whether there is any object whose name begins with this, which ends with `/`."""

@@ -61,7 +61,7 @@ def check_outside(root: str | os.PathLike[str], folder: str | os.PathLike[str]) 
     """
     top, path = os.path.realpath(root), _real_path(os.fspath(folder))
     while path == top or path.startswith(top.rstrip("/") + "/"):
-        if os.path.lexists(os.path.join(path, "SKILL.md")):
+        if os.path.isfile(os.path.join(path, "SKILL.md")):
             raise InvalidArgumentError(
                 f"the object folder {quoted(os.fspath(folder))} lies in a skill; keep it outside of skills"
             )
@@ -168,26 +168,36 @@ class LocalObjects:
             if stat.S_ISREG(st.st_mode) and is_name(prefix + name):
                 yield ObjectInfo(prefix + name, st.st_size, st.st_mtime_ns)
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """See `ObjectFolder.sizes`."""
+        if check_prefix(prefix) == BLOBS:
+            return {info.name.removeprefix(BLOBS): info.size for info in self.listed(BLOBS)}
+        found = self._found(prefix[:-1])
+        return {name: st.st_size for name, st in found if stat.S_ISREG(st.st_mode)}
+
     def has_any(self, prefix: str) -> bool:
         """See `ObjectFolder.has_any`."""
         return next(self.listed(prefix), None) is not None
 
-    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    def _entries(self, folder: str) -> list[tuple[str, os.stat_result]]:
         """Names in a folder, in order, and what they are; nothing where there is no such folder."""
+        return sorted(self._found(folder), key=lambda entry: entry[0])
+
+    def _found(self, folder: str) -> list[tuple[str, os.stat_result]]:
+        entries: list[tuple[str, os.stat_result]] = []
         with telling():
             try:
                 fd = self._opener.folder(self._root(), folder)
             except FileNotFoundError:
-                return
+                return entries
             try:
                 with os.scandir(fd) as found:
-                    entries = []
                     for entry in found:
                         with contextlib.suppress(FileNotFoundError):  # gone meanwhile
                             entries.append((entry.name, entry.stat(follow_symlinks=False)))
             finally:
                 os.close(fd)
-        yield from sorted(entries, key=lambda entry: entry[0])
+        return entries
 
     # -- writing -------------------------------------------------------------------------------------------
 

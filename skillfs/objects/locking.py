@@ -82,7 +82,8 @@ def refuse_busy(*, alone: bool) -> NoReturn:
     """
     if alone:
         raise StoreUnavailableError(
-            "snapshots are being taken, or objects removed, in the object folder; try again when that is done"
+            "snapshots are being taken, or objects removed, in the object folder; try again when that is "
+            "done (in a remote folder who was killed at work counts for an hour)"
         )
     raise StoreUnavailableError(
         "snapshots or objects are being removed from the object folder; try again when that is done"

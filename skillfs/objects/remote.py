@@ -141,6 +141,10 @@ class FsspecObjects:
             ]
         yield from sorted(found)
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """See `ObjectFolder.sizes`."""
+        return {info.name.removeprefix(prefix): info.size for info in self.listed(prefix)}
+
     def has_any(self, prefix: str) -> bool:
         """See `ObjectFolder.has_any`: by one request on S3."""
         folder = check_prefix(prefix)[:-1]

@@ -26,7 +26,16 @@ from skillfs.core.manifest import (
 from skillfs.core.manifest_json import parse_part, parse_record, parse_top, render_record
 from skillfs.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, NotFoundError, quoted
 from skillfs.objects.blobs import Blobs
-from skillfs.objects.folder import LABELS, SNAPSHOTS, ObjectFolder, digest_of_name, is_name
+from skillfs.objects.folder import (
+    BAD,
+    LABELS,
+    SNAPSHOTS,
+    ObjectFolder,
+    bad_name,
+    digest_of_name,
+    is_name,
+    name_of_bad,
+)
 
 __all__ = ["LATEST", "RecordName", "SnapshotCatalog", "record_name", "record_of_label"]
 
@@ -95,6 +104,40 @@ class SnapshotCatalog:
             NotFoundError: There is none.
         """
         return self.record_named(self._named(digest))
+
+    def set_aside(self) -> list[RecordName]:
+        """Records that were damaged, were set aside, and are not there again; the newest first."""
+        names = [name_of_bad(info.name) for info in self.folder.listed(BAD)]
+        found = [name for name in names if name is not None and name.startswith(SNAPSHOTS)]
+        there = {name.name for name in self.names()} if found else set()
+        return [
+            RecordName(name, digest_of_name(name))
+            for name in sorted(found, reverse=True)
+            if name not in there
+        ]
+
+    def damaged(self, text: str) -> bytes | None:
+        """The digest of the one damaged record, set aside or not, that a text is the digest of.
+
+        Args:
+            text: `sha256:` and 64 hex digits, or a beginning of these of at least 8.
+        """
+        if (match := _DIGEST(text)) is None:
+            return None
+        digits = match[1].lower()
+        found = {
+            name.digest
+            for name in (*self.names(), *self.set_aside())
+            if name.digest.hex().startswith(digits) and not self._is_sound(name)
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def _is_sound(self, name: RecordName) -> bool:
+        try:
+            self.record_named(name)
+        except (IntegrityError, NotFoundError):
+            return False
+        return True
 
     def newest_of(self, store_id: uuidlib.UUID) -> tuple[bytes, SnapshotRecord] | None:
         """Digest and record of the newest snapshot of a store; None when there is none.
@@ -212,7 +255,11 @@ class SnapshotCatalog:
                 yield from parse_part(text, name)
 
     def manifest(self, record: SnapshotRecord) -> Manifest:
-        """All of the manifest of a snapshot; it is seen that all of it can lie in one tree of folders."""
+        """All of the manifest of a snapshot.
+
+        It is seen that all of it can lie in one tree of folders, that its counts are right, and that the
+        digest of every skill is that of its files.
+        """
         top = self.top(record)
         skills = tuple(sorted(self.parts(top), key=lambda skill: skill.path))
         found = Manifest(skills, top.links)
@@ -221,6 +268,7 @@ class SnapshotCatalog:
         if (len(skills), files, size) != (top.skills, top.files, top.size):
             raise broken("has other counts than its top says")
         found.check()
+        found.check_digests()
         return found
 
     # -- adding and removing -------------------------------------------------------------------------------
@@ -266,6 +314,7 @@ class SnapshotCatalog:
                 that one took it at this very moment.
         """
         data = render_record(record)
+        parse_record(data)  # what nobody could read is not written
         digest = sha256(data).digest()
         if label is not None:
             self.check_free(label, digest)
@@ -280,7 +329,7 @@ class SnapshotCatalog:
     def remove(self, digest: bytes) -> None:
         """Remove a snapshot and its labels; its contents go with the next `gc`.
 
-        Holds the folder alone meanwhile.
+        Holds the folder alone meanwhile. A record that was set aside is removed as well.
 
         Args:
             digest: Digest of its record, 32 bytes.
@@ -290,7 +339,15 @@ class SnapshotCatalog:
             StoreUnavailableError: Somebody else is working on the folder.
         """
         with self.folder.holding(alone=True):
-            name = self._named(digest)
+            aside = [name for name in self.set_aside() if name.digest == digest]
+            for name in aside:
+                self.folder.remove(bad_name(name.name))
+            try:
+                name = self._named(digest)
+            except NotFoundError:
+                if aside:
+                    return
+                raise
             for label, labelled in self.labels().items():
                 if labelled == digest:
                     self.folder.remove(LABELS + label)

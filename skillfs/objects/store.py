@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 
-from skillfs.core.manifest import Manifest, SnapshotRecord, broken, digest_text
+from skillfs.core.manifest import Manifest, SnapshotRecord, digest_text
 from skillfs.core.model import Place
-from skillfs.errors import IntegrityError, quoted
+from skillfs.errors import IntegrityError
 from skillfs.objects.blobs import Blobs
 from skillfs.objects.snapshots import SnapshotCatalog
 from skillfs.stores.base import FileState, Handle, KeyRefusedError
@@ -22,7 +22,6 @@ __all__ = ["SnapshotStore", "signature_of"]
 _DIGEST = 32
 _EXECUTABLE = b"x"
 _PLAIN = b"-"
-_SKILL_MD = "SKILL.md"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,9 +89,6 @@ class SnapshotStore(RemoteStore):
                 tree.put(top + path, None)
             links.extend((top + path, target) for path, target in skill.links)
         for path, target in links:
-            name = path.rpartition("/")[2]
-            if name == _SKILL_MD and isinstance(tree.at(target), FileState):
-                raise broken(f"has a link at {quoted(path)} where a file belongs")
             tree.put(path, Link(target))
         return tree
 

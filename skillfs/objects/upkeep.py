@@ -20,6 +20,7 @@ from skillfs.objects.folder import (
     blob_name,
     digest_of_name,
     manifest_name,
+    name_of_bad,
 )
 from skillfs.objects.several import each
 from skillfs.objects.snapshots import RecordName, SnapshotCatalog, record_of_label
@@ -69,18 +70,26 @@ class Finding:
 def gc(folder: ObjectFolder) -> Removed:
     """Remove every blob and manifest that no snapshot leads to, and what killed processes have left.
 
-    Holds the folder alone meanwhile. What was set aside stays.
+    Holds the folder alone meanwhile. Of what was set aside goes what no snapshot needs, and what is there
+    again; what is still missing from a snapshot stays. A record that was set aside may have led to anything:
+    until it is removed, nothing else is.
 
     Args:
         folder: The object folder.
 
     Raises:
-        IntegrityError: A record or manifest is damaged or missing, so that it cannot be told what is needed;
-            nothing was removed.
+        IntegrityError: A record or manifest is damaged, set aside or missing, so that it cannot be told what
+            is needed; nothing was removed.
         StoreUnavailableError: Somebody else is working on the folder, or it does not answer.
     """
     with folder.holding(alone=True):
         catalog = SnapshotCatalog(folder)
+        if aside := catalog.set_aside():
+            raise IntegrityError(
+                f"the record {digest_text(aside[0].digest)} of a snapshot was damaged and is set aside, so "
+                "that nobody knows what it needs; nothing was removed: have the record back from a copy, "
+                f"or give it up by: skillfs snapshot remove {digest_text(aside[0].digest)}"
+            )
         needed: set[str] = set()
         try:
             for name in catalog.names():
@@ -90,7 +99,13 @@ def gc(folder: ObjectFolder) -> Removed:
                 "a record or manifest is damaged or missing, so that it cannot be told what is needed; "
                 "nothing was removed: run skillfs snapshot fsck, and remove the snapshots that it names"
             ) from error
-        unneeded = [i for prefix in (BLOBS, MANIFESTS) for i in folder.listed(prefix) if i.name not in needed]
+        there = [info for prefix in (BLOBS, MANIFESTS) for info in folder.listed(prefix)]
+        unneeded = [info for info in there if info.name not in needed]
+        missing = needed.difference(info.name for info in there)
+        # All records are sound by now: a label that was set aside names none.
+        unneeded += [
+            info for info in folder.listed(BAD) if (own := name_of_bad(info.name)) and own not in missing
+        ]
         for _ in each(folder, lambda info: folder.remove(info.name), unneeded):
             pass
         unneeded += folder.leftovers(remove=True)

@@ -96,6 +96,11 @@ class VerifiedHandle:
         self._last = (-1, b"")
 
     @property
+    def digest(self) -> bytes:
+        """SHA-256 that all that is read matches, 32 bytes."""
+        return self._digest
+
+    @property
     def state(self) -> FileState:
         """See `Handle`: as it was opened."""
         return self._handle.state

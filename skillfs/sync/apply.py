@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from skillfs.core.digest import id_of_uuid
+from skillfs.core.digest import id_of_uuid, sha256
 from skillfs.core.frontmatter import FrontMatter, read_front_matter
 from skillfs.core.model import Place
 from skillfs.errors import StoreUnavailableError
@@ -28,6 +28,9 @@ __all__ = ["apply", "build"]
 
 _INSERT = "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BATCH = 4_000
+
+_SkillRow: TypeAlias = tuple[int, str, str, bytes | None]
+"""Key, name, front matter, and the SHA-256 of the first bytes of the `SKILL.md`, which these come from."""
 _MOST_AROUND = 2_000
 
 
@@ -58,7 +61,7 @@ def build(
         connection.execute(f"DELETE FROM {table}")
     for index in ("entry_name", "entry_id", "entry_content"):
         connection.execute(f"DROP INDEX IF EXISTS facts.{index}")
-    skills: list[tuple[int, str, str]] = []
+    skills: list[_SkillRow] = []
     folders: dict[str, int] = {}
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -87,12 +90,12 @@ def build(
     stream = rows()
     while batch := list(islice(stream, _BATCH)):
         connection.executemany(_INSERT, batch)
-        connection.executemany("INSERT OR REPLACE INTO skill VALUES (?, ?, ?)", skills)
+        connection.executemany("INSERT OR REPLACE INTO skill VALUES (?, ?, ?, ?)", skills)
         skills.clear()
     if "" not in folders:
         raise StoreUnavailableError("the store's root folder went away; try again when it is back")
     connection.execute(
-        "INSERT INTO skill SELECT key, iif(key=?, ?, name), ? FROM entry "
+        "INSERT INTO skill SELECT key, iif(key=?, ?, name), ?, NULL FROM entry "
         "WHERE kind=? AND key NOT IN (SELECT key FROM skill)",
         (ROOT, title, _UNREAD, RowKind.SKILL),
     )
@@ -421,7 +424,7 @@ class _Applying:
         if seen.kind == RowKind.SKILL:
             # Before its SKILL.md, which may not be readable: that makes it no less a skill.
             self._sql(
-                "INSERT INTO skill VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET name=excluded.name "
+                "INSERT INTO skill VALUES (?, ?, ?, NULL) ON CONFLICT (key) DO UPDATE SET name=excluded.name "
                 "WHERE front_matter=excluded.front_matter AND name!=excluded.name",
                 (key, name_of(path) or self._title, _UNREAD),
             )
@@ -429,7 +432,7 @@ class _Applying:
             above = parent_of(path)
             row = _skill_row(self._key_of(above), above, self._title, seen.head, seen.state.size)
             if self._sql("SELECT * FROM skill WHERE key=?", row[:1]).fetchone() != row:
-                self._sql("INSERT OR REPLACE INTO skill VALUES (?, ?, ?)", row)
+                self._sql("INSERT OR REPLACE INTO skill VALUES (?, ?, ?, ?)", row)
 
     def _place_links(self) -> None:
         for path, seen in self._seen.items():
@@ -572,12 +575,13 @@ def _insert_problems(
     )
 
 
-def _skill_row(key: int, path: str, title: str, head: bytes, size: int) -> tuple[int, str, str]:
+def _skill_row(key: int, path: str, title: str, head: bytes, size: int) -> _SkillRow:
     folder = name_of(path) or title
     front = read_front_matter(head, folder, complete=size <= len(head))
     if size and not head:
         front = replace(front, faults=())  # it could not be read: that is a problem of its own
-    return key, front.name or folder, json.dumps(_front_matter_dict(front), ensure_ascii=False)
+    digest = None if size and not head else sha256(head).digest()
+    return key, front.name or folder, json.dumps(_front_matter_dict(front), ensure_ascii=False), digest
 
 
 def _front_matter_dict(front: FrontMatter) -> dict[str, Any]:

@@ -2,7 +2,7 @@ import uuid as uuidlib
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillfs.core.differing import Identities, State, differences, differing_parts
@@ -156,6 +156,7 @@ def pairs(draw: st.DrawFn) -> tuple[Tree, Tree, dict[str, bytes]]:
 
 @settings(deadline=None)
 @given(pairs(), st.sampled_from([STORE, OTHER]))
+@example(({"SKILL.md": Leaf("s")}, {"a/SKILL.md": Leaf("s")}, {}), OTHER)  # a skill that was the root
 def test_differences_lead_from_the_one_to_the_other(pair, store):
     old, new, known = pair
     before, after = state(old), state(new, store, known)
@@ -166,7 +167,10 @@ def test_differences_lead_from_the_one_to_the_other(pair, store):
         same = before.skills.get(path) == after.skills.get(path)
         assert same == (not [skill for skill in skills if path in (skill.path, skill.old_path)]), path
     for skill in skills:
-        now, was = after.skills.get(skill.path), before.skills.get(skill.old_path or skill.path)
+        now, was = (
+            after.skills.get(skill.path),
+            before.skills.get(skill.path if skill.old_path is None else skill.old_path),
+        )
         assert skill.hash == (None if skill.kind == "removed" else digest_text(now.digest))
         assert skill.old_hash == (None if skill.kind == "added" else digest_text(was.digest))
 

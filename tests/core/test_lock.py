@@ -21,7 +21,7 @@ from skillfs.core.lock import (
     render_lock,
 )
 from skillfs.core.manifest import digest_text, path_fault, skill_digest
-from skillfs.errors import IntegrityError
+from skillfs.errors import IntegrityError, InvalidArgumentError
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=8)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join).filter(lambda p: path_fault(p) is None)
@@ -142,7 +142,7 @@ BAD_PATHS = ("../../x", "/etc/x", "a//b", "./a", "", "a\0b", "a/..", "\ud800", "
         (TEXT.replace(b'"size": 3', b'"size": 1' + b"0" * 5000), "no JSON"),
         (TEXT + b"\n", "not written as"),
         (TEXT.rstrip(b"\n"), "not written as"),
-        (TEXT.replace(b"\n", b"\r\n"), "not written as"),
+        (TEXT.replace(b"\n", b"\r\n"), "other line endings"),
         (b"\xef\xbb\xbf" + TEXT, "no JSON"),
         (TEXT.replace(b"pdf", b"\\u0070df"), "not written as"),
         (changed(lambda v: v.update(version=2)), "upgrade skillfs"),
@@ -190,6 +190,25 @@ def test_files_lie_with_their_own_skill() -> None:
     lock = lock_of({"a": {"SKILL.md": empty, "b/x": empty}, "a/b": {"SKILL.md": empty}})
     with pytest.raises(IntegrityError, match="another skill"):
         parse_lock(render_lock(lock))
+
+
+def test_skills_nested_without_end() -> None:
+    """A small lock costs no more than a large one, however it nests."""
+    path, files = "", {}
+    for _ in range(600):
+        path = f"{path}/a".lstrip("/")
+        files[path] = {"SKILL.md": (0, b"0" * 32, False)}
+    files[path] |= {f"f{number}": (0, b"0" * 32, False) for number in range(1_000)}
+    with pytest.raises(InvalidArgumentError, match="nested too deep"):
+        lock_of(files)
+    entry = '{"path": "%s", "size": 0, "sha256": "' + "0" * 64 + '"}'
+    skills = [
+        {"path": path, "digest": "sha256:" + "0" * 64, "files": [json.loads(entry % name) for name in own]}
+        for path, own in ((path, sorted(own)) for path, own in files.items())
+    ]
+    text = changed(lambda value: value.update(skills=skills))
+    with pytest.raises(IntegrityError, match="too deep"):
+        parse_lock(text)
 
 
 def test_what_counts_as_verified() -> None:

@@ -61,14 +61,16 @@ def skills(draw: st.DrawFn) -> ManifestSkill:
 
 parts = st.dictionaries(st.from_regex(r"[0-9a-f]{2}", fullmatch=True), digests, max_size=4)
 tops = st.builds(ManifestTop, parts, counts, counts, counts, links)
-times = st.datetimes(datetime(1970, 1, 1), datetime(2999, 1, 1), timezones=st.just(UTC))
+times = st.datetimes(datetime(1970, 1, 1), datetime(2261, 12, 31), timezones=st.just(UTC))
 records = st.builds(
     SnapshotRecord,
     digests,
     st.lists(digests, max_size=2).map(tuple),
     times,
     st.uuids(),
-    st.dictionaries(paths, st.uuids(), max_size=3).map(lambda found: tuple(sorted(found.items()))),
+    st.lists(
+        st.tuples(paths, st.uuids()), max_size=3, unique_by=(lambda one: one[0], lambda one: one[1])
+    ).map(lambda found: tuple(sorted(found))),
     counts,
     counts,
     counts,
@@ -292,11 +294,27 @@ def test_skills_stand_in_their_part_and_in_order():
 
 
 @pytest.mark.parametrize(
-    "created", ["2026-11-30", "2026-11-30T12:00:00Z", "2026-13-30T12:00:00.000000Z", 5, None]
+    "created",
+    [
+        "2026-11-30",
+        "2026-11-30T12:00:00Z",
+        "2026-13-30T12:00:00.000000Z",
+        "1969-12-31T23:59:59.999999Z",
+        "2262-01-01T00:00:00.000000Z",
+        "9999-12-31T23:59:59.999999Z",
+        5,
+        None,
+    ],
 )
 def test_a_time_in_another_form_is_refused(created):
     with pytest.raises(IntegrityError):
         parse_record(canonical_json({**json.loads(render_record(RECORD)), "created": created}))
+
+
+def test_no_two_paths_have_one_uuid():
+    twice = [["a", str(uuidlib.UUID(int=8))], ["b", str(uuidlib.UUID(int=8))]]
+    with pytest.raises(IntegrityError, match="one UUID"):
+        parse_record(canonical_json({**json.loads(render_record(RECORD)), "identities": twice}))
 
 
 def test_what_is_too_large_is_refused_unread(monkeypatch):
@@ -337,6 +355,8 @@ def skill(path: str, *below: str, links: tuple[tuple[str, str], ...] = (), folde
         Manifest((skill("a"),), (("a", "a"),)),
         Manifest((skill("a/b"),), (("a", "b"),)),
         Manifest((skill("a"), skill("a"))),
+        Manifest((skill("a", links=(("b/SKILL.md", "a/SKILL.md"),)),)),
+        Manifest((skill("a"),), (("b/SKILL.md", "a/SKILL.md"),)),
     ],
 )
 def test_what_cannot_lie_in_one_tree_is_refused(manifest):
@@ -382,3 +402,12 @@ def test_a_label_is_a_plain_name(label):
 def test_what_could_be_a_path_is_no_label(label):
     with pytest.raises(InvalidArgumentError):
         check_label(label)
+
+
+def test_skills_nested_too_deep_are_refused(monkeypatch):
+    nested = Manifest(tuple(skill("/".join("a" * depth)) for depth in range(1, 20)))
+    with pytest.raises(IntegrityError, match="not that of its files"):
+        nested.check_digests()
+    monkeypatch.setattr("skillfs.core.manifest.MOST_NESTED_CHARACTERS", 1_000)
+    with pytest.raises(IntegrityError, match="too deep"):
+        nested.check_digests()

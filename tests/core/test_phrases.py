@@ -1,3 +1,4 @@
+import sys
 from array import array
 from fractions import Fraction
 
@@ -6,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillfs.core import phrases
-from skillfs.core.phrases import PHRASE_WORDS, Phrasebook, Weights, least_shared, phrases_of, positions
+from skillfs.core.columns import Weights, positions
+from skillfs.core.phrases import PHRASE_WORDS, Phrasebook, least_shared, phrases_of, shared_phrases
+from skillfs.core.words import is_cjk, pieces_of, words_of
+
+BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode + 1))))
 
 words = st.sampled_from(["a", "b", "c", "d", "e", "f"])
 texts = st.lists(words, max_size=24).map(" ".join)
@@ -25,9 +30,36 @@ def plainly(text: str) -> set[tuple[str, ...]]:
 @given(texts, texts)
 def test_phrases_are_five_words_that_follow_on_each_other(one, other):
     ours, theirs = phrases_of(one), phrases_of(other)
-    assert list(ours) == sorted(set(ours))
+    assert len(ours) == len(set(ours))
     assert len(ours) == len(plainly(one))
-    assert len(set(ours) & set(theirs)) == len(plainly(one) & plainly(other))
+    shared = len(plainly(one) & plainly(other))
+    assert len(set(ours) & set(theirs)) == shared
+    assert shared_phrases(frozenset(ours), other) == (shared, len(theirs) if shared else 0)
+
+
+blank_or_word = st.sampled_from("aB1ß_-.\u00bd\u0301\u200d数コ\uac00\uff66\u3099é" + BLANKS)
+
+
+@settings(deadline=None)
+@given(st.text(blank_or_word | st.characters(exclude_categories=["Cs"]), max_size=80))
+def test_words_are_the_same_whether_texts_are_taken_apart_whole_or_between_blanks(text):
+    whole = [
+        part for word in pieces_of(text).split() for part in (word if is_cjk(word) else [word])
+    ]  # fmt: skip
+    assert phrases._words(text) == phrases._words(text) == [word.encode() for word in whole]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("ck", "正"), ("is", "獩")])
+def test_words_that_lie_in_memory_as_the_same_bytes_are_different_words(narrow, wide):
+    # Of a text the interpreter hashes the bytes that it is held in, which may be those of another text.
+    assert hash(narrow) == hash(wide)
+    ours, theirs = phrases_of(f"{narrow} a b c d"), phrases_of(f"{wide} a b c d")
+    assert ours
+    assert not set(ours) & set(theirs)
+
+
+def test_no_word_has_a_blank_in_it():
+    assert not any(words_of(blank) for blank in BLANKS)
 
 
 @pytest.mark.parametrize(

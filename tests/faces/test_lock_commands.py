@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,9 +88,9 @@ def test_lock_and_verify(run: Run, root: Path) -> None:
         ("/8004", "missing"), ("new", "unlocked"), ("pdf", "modified"),
     ]  # fmt: skip
     assert {"path": "lines.txt", "status": "modified", "line_endings": True} in told["skills"][2]["files"]
-    assert run("lock", "pdf")[0] == 0
-    assert run("verify")[0] == 1
-    assert run("verify", "--allow-unlocked")[0] == 0
+    assert run("lock", "pdf", "--output", "pdf.lock")[0] == 0
+    assert run("verify", "pdf.lock")[0] == 1
+    assert run("verify", "pdf.lock", "--allow-unlocked")[0] == 0
     assert run("--base", "pdf", "verify") == (
         0,
         "ignored   pdf/.env\nskills: 1 ok; files: 4 ok, 1 ignored\n",
@@ -178,3 +179,24 @@ def test_conventional_stores_are_verified_and_not_locked(
         assert run("verify", at=None) == (0, "skills: 1 ok; files: 1 ok\n", "")
     finally:
         del os.environ["SKILLFS_STORE"]
+
+
+def test_one_skill_is_locked_anew_and_the_rest_stays(run: Run, root: Path) -> None:
+    run("lock")
+    write(root, {"pdf/lines.txt": "3\n", "8004/new.md": "not reviewed"})
+    assert run("lock", "pdf") == (0, "wrote skills.lock: 2 skills, 4 files\n", "")
+    assert run("verify")[1].splitlines()[0] == "extra     8004/new.md"
+    Path("skills.lock").write_text("no lock")
+    assert run("lock", "pdf")[0] == 2
+    assert Path("skills.lock").read_text() == "no lock"
+
+
+def test_skill_that_is_gone_leaves_the_lock_with_its_folder(root: Path) -> None:
+    write(root, {f"{path}/SKILL.md": skill_md("x") for path in ("team/a", "team/b", "c")})
+    fs = SkillFileSystem(root, index=":memory:")
+    before = fs.lock()
+    shutil.rmtree(root / "team/b")
+    write(root, {"c/new.md": "not reviewed"})
+    after = fs.lock(["team"], renewing=before)
+    assert [skill.path for skill in after.skills] == ["c", "team/a"]
+    assert after.skills[0] == before.skills[0]

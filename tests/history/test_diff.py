@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 
 from skillfs import SkillFileSystem
 from skillfs.core.digest import sha256
+from skillfs.core.manifest import Manifest, ManifestFile
+from skillfs.core.manifest_json import parse_top, written
 from skillfs.core.model import Difference, Differences, Kind
 from skillfs.errors import (
     ChangedError,
@@ -252,6 +255,31 @@ def test_damage_is_told(store: Path, objects: Path) -> None:
         opened(store, objects).diff("v1", "v2")
 
 
+@pytest.mark.parametrize("change", ["file below a file", "link where a file is", "file of a nested skill"])
+def test_what_cannot_lie_in_one_tree_is_not_compared(store: Path, objects: Path, change: str) -> None:
+    fs = opened(store, objects)
+    fs.snapshot("v1")
+    catalog = fs.snapshots.catalog()
+    record, _ = fs.snapshots.find("v1")
+    skills = {skill.path: skill for skill in catalog.manifest(record).skills}
+    a = skills["a"]
+    if change == "link where a file is":
+        skills["a"] = replace(a, links=(("x.md", "b"),))
+    else:
+        path = "x.md/y" if change == "file below a file" else "in/y"
+        skills["a"] = replace(a, files=tuple(sorted((*a.files, ManifestFile(path, 1, bytes(32), False)))))
+        skills["a/in"] = replace(skills["a/in"], digest=bytes(32))
+    top, parts = written(Manifest(tuple(skills[path] for path in sorted(skills))))
+    catalog.blobs.put_manifests({**parts, sha256(top).digest(): top})
+    counts = parse_top(top)
+    catalog.add(
+        replace(record, manifest=sha256(top).digest(), files=counts.files, size=counts.size, parents=()), "v2"
+    )
+    for sides in (("v1", "v2"), ("v2", "v1"), ("v2", None)):
+        with pytest.raises(IntegrityError, match="the manifest "):
+            fs.diff(*sides)
+
+
 # -- who may see what ----------------------------------------------------------------------------------------
 
 
@@ -363,16 +391,35 @@ def test_texts_are_compared_line_by_line(store: Path, objects: Path) -> None:
             fs.diff_text("v1", "v2", context=context)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(shutil.which("patch") is None, reason="needs patch")
-def test_patch_makes_the_new_files_of_the_old_ones(store: Path, objects: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tool", ["patch", "git"])
+def test_patch_makes_the_new_files_of_the_old_ones(
+    store: Path, objects: Path, tmp_path: Path, tool: str
+) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"needs {tool}")
     fs = opened(store, objects)
     fs.snapshot("v1")
     shutil.copytree(store, tmp_path / "copy")
-    write(store, {"a/x.md": "zero\none\ntwo\r\n", "a/n/new.md": "new", "a/ä b.md": "é\n"})
+    write(store, {"a/x.md": "zero\none\ntwo\r\n", "a/n/new.md": "new", "a/ä b.md": "é\n", 'a/"\t\\': "q"})
     (store / "b/y.md").unlink()
-    argv = ["patch", "-s", "-p1", "--binary"]
-    subprocess.run(argv, cwd=tmp_path / "copy", input=fs.diff_text("v1").encode(), check=True, timeout=20)
-    assert leaves(tmp_path / "copy") == leaves(store)
+    argv = ["patch", "-s", "-f", "-p1", "--binary"]
+    if tool == "git":
+        # It alone can put a folder where a file was in one go.
+        write(store, {"b/y.md/was a file": "no more\n"})
+        argv = ["git", "apply", "-p1", "--whitespace=nowarn"]
+    fs.snapshot("v2")
+    for before, after in (("v1", "v2"), ("v2", "v1")):
+        # Not within a repository, of which git would take only what lies there.
+        subprocess.run(
+            argv,
+            cwd=tmp_path / "copy",
+            input=fs.diff_text(before, after).encode(),
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)},
+            check=True,
+            timeout=20,
+        )
+        fs.snapshots.restore(after, tmp_path / after)
+        assert leaves(tmp_path / "copy") == leaves(tmp_path / after)
 
 
 def test_what_is_not_compared_line_by_line(
@@ -387,6 +434,10 @@ def test_what_is_not_compared_line_by_line(
     (store / "a/link").symlink_to("x.md")
     (store / "a/x.md").chmod(0o755)
     (store / "a/e").mkdir()
+    (store / "a/root").symlink_to("..")
+    (store / "a/8004").symlink_to("../8004")
+    (store / "8004").mkdir()
+    write(store, {"8004/SKILL.md": skill_md("8004")})
     monkeypatch.setattr(diff_module, "MOST_COMPARED", 400)
     new = {name: fs.digest(f"a/{name}") for name in ("bin", "big")}
     assert fs.diff_text("v1") == (
@@ -449,3 +500,11 @@ def test_files_that_come_and_go_meanwhile(
     monkeypatch.setattr(diff_module, "digests_of", lambda *_: (_ for _ in ()).throw(ChangedError("gone")))
     with pytest.raises(SkillFSError, match="gone"):
         fs.diff("v1")
+
+
+def test_the_store_is_told_as_it_is_now(tmp_path: Path) -> None:
+    root = write(tmp_path / "store", {"pdf/SKILL.md": skill_md("pdf")})
+    fs = SkillFileSystem(root, index=":memory:", objects=tmp_path / "objects", max_age=3600)
+    fs.snapshot("before")
+    write(root, {"pdf/new.md": "new"})
+    assert [(item.kind, item.path) for item in fs.diff("before").items] == [("added", "pdf/new.md")]

@@ -22,6 +22,7 @@ from skillfs.errors import (
     IsFileError,
     NotFoundError,
     ReadOnlyError,
+    StoreUnavailableError,
 )
 from tests.conftest import skill_md, write
 from tests.history.test_restoring import IN_MEMORY, opened, visible
@@ -163,6 +164,18 @@ def test_a_skill_that_is_the_root_gets_a_folder(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "out")) == ["alone", "skills.lock"]
     assert on_disk(tmp_path / "out/alone") == on_disk(root)
     checked(tmp_path / "out", tmp_path / "out/skills.lock", tmp_path)
+
+
+def test_a_relative_target_where_the_working_folder_is_gone(
+    fs: SkillFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs.snapshot("v1")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for target in ("out", "out.zip"):
+        with pytest.raises(StoreUnavailableError, match=target):
+            fs.snapshots.export("v1", target)
 
 
 def test_nothing_is_replaced_and_nothing_half_is_left(fs: SkillFileSystem, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_every_reading_is_refused(root: Path, open_fs: Opened, lock: Lock, way: 
     for path in UNREADABLE:
         with pytest.raises(IntegrityError) as error:
             READINGS[way](fs, prefix + path)
-        assert "skillfs lock" in str(error.value)
+        assert "whoever keeps the lock has to" in str(error.value)
         assert EVIL not in str(error.value)
     for path in ("a/SKILL.md", "b/x.md", "c/SKILL.md"):
         READINGS[way](fs, prefix + path)
@@ -211,6 +211,105 @@ def test_a_content_is_read_where_it_is_locked(root: Path, open_fs: Opened) -> No
     assert [entry.path for entry in fs.find_content(content)] == ["a/copy.md", "b/x.md"]
     assert fs.get_content(content).path == "b/x.md"
     assert open_fs().get_content(content).path == "a/copy.md"
+
+
+def test_of_contents_only_one_that_is_locked_answers(root: Path, open_fs: Opened) -> None:
+    """A file that is named, but took on the content of another, does not stand in its way."""
+    write(root, FILES)
+    lock = open_fs().lock()
+    write(root, {"a/x.md": FILES["b/x.md"]})
+    fs = open_fs(lock=lock)
+    content = fs.digest("b/x.md")
+    assert fs.digest("a/x.md") == content
+    assert fs.get_content(content).path == "b/x.md"
+
+
+def test_what_was_learned_of_a_version_is_not_believed(root: Path, tmp_path: Path) -> None:
+    """What a file held when it was looked at need not be what was hashed, though its signature is the same.
+
+    So it is where bytes change behind a mapping of the file into memory, or share the ETag of a bucket.
+    """
+    write(root, FILES)
+    fs = SkillFileSystem(root, index=tmp_path / "index")
+    lock = fs.lock()
+    write(root, WRONG)
+    fs.sync()
+    assert fs.skill("b").description == f"{EVIL} words."
+    locked = SkillFileSystem(root, index=tmp_path / "index", lock=lock, max_age=1_000)
+    catalog = locked._engine.catalog
+    rows = {path: catalog.by_path(tuple(path.split("/"))) for path in ("b/SKILL.md", "a/x.md")}
+    keys = {row.key: lock.files()[path] for path, row in rows.items() if row is not None}
+    with locked._engine.database.write() as connection:
+        for key, file in keys.items():
+            connection.execute("INSERT OR REPLACE INTO sha256 VALUES (?, ?)", (key, file.digest))
+            connection.execute("UPDATE entry SET size=? WHERE key=?", (file.size, key))
+    assert EVIL not in repr(
+        [locked.skills(), locked.to_prompt(), str(locked.skill_tree()), locked.skill("b")]
+    )
+    assert EVIL not in repr(locked.search("some words", limit=100))
+    assert catalog.sha256s(list(keys)) == {key: file.digest for key, file in keys.items()}
+
+
+def test_facts_are_of_the_bytes_that_are_locked(root: Path, tmp_path: Path) -> None:
+    write(root, FILES)
+    fs = SkillFileSystem(root, index=tmp_path / "index")
+    lock = fs.lock()
+    fs.index_all()
+    true = fs.get_lines("a/x.md")
+    locked = SkillFileSystem(root, index=tmp_path / "index", lock=lock, max_age=1_000)
+    with locked._engine.database.write() as connection:
+        connection.execute("UPDATE text SET md5=zeroblob(16), characters=3, lines=1")
+    assert locked.get_lines("a/x.md") == true
+    assert locked.get_content("a/x.md").text == FILES["a/x.md"]
+
+
+def test_a_large_main_file(root: Path, tmp_path: Path) -> None:
+    """What is known of it comes from its beginning, and all of it counts."""
+    large = skill_md("a", "About a.") + "x" * 80_000
+    write(root, {**FILES, "a/SKILL.md": large})
+    fs = SkillFileSystem(root, index=tmp_path / "index")
+    lock = fs.lock()
+    locked = SkillFileSystem(root, index=tmp_path / "index", lock=lock)
+    assert locked.skill("a").description == "About a."
+    assert [skill.description for skill in locked.skills()] == ["About a.", "About b.", "About c."]
+    write(root, {"a/SKILL.md": f"{large[:-1]}y"})
+    locked.sync()
+    assert [skill.description for skill in locked.skills()] == ["", "About b.", "About c."]
+    write(root, {"a/SKILL.md": large})
+    locked.sync()
+    assert locked.skill("a").description == "About a."
+    fresh = SkillFileSystem(root, index=tmp_path / "index", lock=lock, max_age=1_000)
+    assert fresh.skill("a").description == "About a."
+    with fresh._engine.database.write() as connection:  # the same version, and another beginning
+        connection.execute("UPDATE skill SET head=zeroblob(32)")
+    assert {skill.description for skill in fresh.skills()} == {""}
+
+
+def test_no_text_that_was_kept_comes_out_of_a_difference(root: Path, tmp_path: Path) -> None:
+    write(root, FILES)
+    options: dict[str, Any] = {"index": tmp_path / "index", "objects": tmp_path / "objects"}
+    fs = SkillFileSystem(root, **options)
+    lock = fs.lock()
+    good = fs.snapshot("good")
+    write(root, {"a/x.md": WRONG["a/x.md"]})
+    fs.snapshot("evil")
+    write(root, {"a/x.md": "else\n"})
+    fs.snapshot("else")
+    assert EVIL in fs.diff_text("good", "evil")
+    write(root, FILES)
+    fs.sync()
+    locked = SkillFileSystem(root, lock=lock, **options)
+    for one, other in (("evil", "good"), ("good", "evil"), ("evil", None), (None, "evil"), ("evil", "else")):
+        for bases in (None, ["a"]):
+            with pytest.raises(IntegrityError, match="not as the lock names it"):
+                locked.diff_text(one, other, base_paths=bases)
+        assert [item.path for item in locked.diff(one, other).items] == ["a/x.md"]
+    assert locked.diff_text(good) == ""
+    other = SkillFileSystem(root, lock=fs.lock(["b"]), **options)
+    several = SkillFileSystem({"m": root}, lock=lock, index=":memory:", objects=options["objects"])
+    for one in (other, several):
+        with pytest.raises(IntegrityError):
+            one.diff_text("evil", "else")
 
 
 def test_of_a_snapshot(root: Path, tmp_path: Path) -> None:

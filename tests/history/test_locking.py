@@ -250,6 +250,9 @@ def test_what_is_no_file_to_read_or_write(root: Path, open_fs: Opened, tmp_path:
         (lambda: read_lock(shut), UnreadableError, "permissions"),
         (lambda: write_lock(tmp_path / "folder", lock), IsFolderError, "folder"),
         (lambda: write_lock(tmp_path / "none/x", lock), NotFoundError, "make it first"),
+        (lambda: write_lock(tmp_path / "pipe", lock), InvalidArgumentError, "no regular file"),
+        (lambda: write_lock("/dev/null", lock), InvalidArgumentError, "no regular file"),
+        (lambda: write_lock(f"{tmp_path}/new/", lock), InvalidArgumentError, "last slash"),
         (lambda: write_lock(tmp_path / ("x" * 300), lock), InvalidArgumentError, "no name"),
     ]
     cases += [
@@ -311,6 +314,19 @@ def test_every_way_to_differ(root: Path, open_fs: Opened) -> None:
     for argument in ("reread", "allow_unlocked"):
         with pytest.raises(InvalidArgumentError, match=argument):
             fs.verify(lock, **{argument: 1})
+
+
+def test_who_has_just_opened_a_store_can_spare_the_check(root: Path, open_fs: Opened) -> None:
+    write(root, FILES)
+    lock = open_fs().lock()
+    write(root, {"pdf/lines.txt": "one\ntwo\nthree\n"})
+    assert told(open_fs().verify(lock, check=False)) == {"pdf/": "modified", "pdf/lines.txt": "modified"}
+    fs = open_fs(max_age=1_000)
+    write(root, FILES)
+    assert not fs.verify(lock, check=False).ok
+    assert fs.verify(lock).ok
+    with pytest.raises(InvalidArgumentError, match="check"):
+        fs.verify(lock, check=None)  # type: ignore[arg-type]
 
 
 def test_a_skill_that_joins_a_locked_one_is_never_allowed(root: Path, open_fs: Opened) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from skillfs import SkillFileSystem
 from skillfs.access import Access
-from skillfs.errors import InvalidArgumentError, NotFoundError
+from skillfs.errors import IntegrityError, InvalidArgumentError, NotFoundError
 from skillfs.history.describing import within
 from skillfs.history.snapshots import find_snapshots
 from tests.conftest import skill_md, write
@@ -72,6 +72,56 @@ def test_what_only_a_removed_one_needed_goes(store: Path, objects: Path) -> None
     assert fs.snapshots.gc().objects >= 2  # the file, and at least the top of the manifest
     assert fs.snapshots.fsck() == []
     assert opened(store, objects, at="v2").cat_file("a/x.md") == b"another\n"
+
+
+def test_a_damaged_record_is_given_up_by_its_digest(store: Path, objects: Path) -> None:
+    fs = opened(store, objects)
+    fs.snapshot("v1")
+    write(store, {"a/x.md": "another\n"})
+    second = fs.snapshot("v2")
+    blobs = {path.name for path in (objects / "blobs").rglob("*")}
+    (record,) = (objects / "snapshots").glob(f"*{second.record[7:]}")
+    record.chmod(0o600)
+    record.write_text("{}")
+    fs = opened(store, objects)
+    for step in ("in its place", "set aside"):
+        with pytest.raises(IntegrityError, match="nothing was removed"):
+            fs.snapshots.gc()
+        assert {path.name for path in (objects / "blobs").rglob("*")} == blobs, step
+        fs.snapshots.fsck()
+    assert fs.snapshots.remove(second.record[:20]) is None
+    with pytest.raises(NotFoundError):
+        fs.snapshots.remove(second.record)
+    assert fs.snapshots.gc().objects
+    assert fs.snapshots.fsck() == []
+    assert opened(store, objects, at="v1").cat_file("a/x.md") == b"x\n"
+
+
+def test_a_lock_holds_for_what_is_kept_and_written(store: Path, objects: Path, tmp_path: Path) -> None:
+    fs = opened(store, objects)
+    fs.snapshot("v1")
+    lock = fs.lock()
+    write(store, {"b/y.md": "another\n", "c/SKILL.md": skill_md("c")})
+    fs.snapshot("v2")
+    locked = opened(store, objects, lock=lock)
+    for _ in range(2):
+        with pytest.raises(IntegrityError, match=r'"a/to-b" is not as the lock names it'):
+            locked.snapshot("v3")
+        with pytest.raises(IntegrityError, match=r'"a/to-b" is not as the lock names it'):
+            locked.snapshots.restore("v2", tmp_path / "restored")
+    with pytest.raises(IntegrityError, match=r'does not name "c/SKILL\.md"'):
+        locked.snapshots.export("v2", tmp_path / "out", skill="c")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "restored").exists()
+    assert [one.labels for one in fs.snapshots.list()] == [("v2",), ("v1",)]
+    locked.snapshots.restore("v1", tmp_path / "restored")
+    assert locked.snapshots.export("v2", tmp_path / "in.zip", skill="a/in").skills == 1
+    write(store, {"b/y.md": "y\n"})
+    (store / "c/SKILL.md").unlink()
+    assert locked.snapshot("v3").digest == fs.snapshots.get("v1").digest
+    both = SkillFileSystem({"one": store}, index=":memory:", objects=objects, lock=lock)
+    with pytest.raises(IntegrityError, match="lock"):
+        both.snapshots.restore("v1", tmp_path / "of both")
 
 
 def test_without_an_object_folder_there_is_nothing(store: Path, objects: Path, tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def test_round_trip(folder: ObjectFolder) -> None:
         (n, len(contents[n])) for n in (A, B)
     )
     assert [info.name for info in folder.listed(A[:9])] == [A]
+    assert folder.sizes("blobs/") == {n.removeprefix("blobs/"): len(contents[n]) for n in (A, B)}
+    assert folder.sizes(A[:9]) == {A[9:]: 0}
     assert list(folder.listed("labels/")) == []
     assert folder.has_any("blobs/")
     assert not folder.has_any("labels/")
@@ -636,6 +638,14 @@ def test_it_may_not_lie_in_a_skill(root: Path, inside: str, refused: bool) -> No
     (root / "link").symlink_to(root / "a")
     with pytest.raises(InvalidArgumentError, match="lies in a skill"):
         check_outside(root, root / "link" / "objects")
+
+
+def test_only_a_file_makes_a_skill(root: Path) -> None:
+    write(root, {"a/SKILL.md/x": "", "b/real.md": ""})
+    check_outside(root, root / "a/objects")
+    (root / "b/SKILL.md").symlink_to("real.md")
+    with pytest.raises(InvalidArgumentError, match="lies in a skill"):
+        check_outside(root, root / "b/objects")
 
 
 def test_a_root_that_is_a_skill_holds_no_objects(root: Path) -> None:

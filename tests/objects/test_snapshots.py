@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillfs.core.manifest import Manifest, digest_text
+from skillfs.core.manifest import Manifest, digest_text, skill_digest
 from skillfs.core.manifest_json import render_record, written
 from skillfs.errors import (
     AlreadyExistsError,
@@ -258,11 +258,42 @@ def test_a_manifest_that_fits_in_no_tree(catalog: SnapshotCatalog) -> None:
         catalog.manifest(record_of(crafted, top))
 
 
+def test_a_digest_that_is_not_that_of_the_files(catalog: SnapshotCatalog) -> None:
+    """Everything else of it is right, and its top and parts have their right digests."""
+    one, two = manifest_of([b"a", b"b"]).skills
+    linked = (("to", f"{two.path}/SKILL.md"),)
+    told = [(file.path, file.size, file.digest) for file in one.files]
+    digest = skill_digest([*told, ("to", two.files[0].size, two.files[0].digest)])
+    for first in (
+        replace(one, digest=two.digest),
+        replace(one, digest=digest),  # as if it had the link
+        replace(one, links=linked),  # as if it had not
+        replace(one, path=""),  # as if the other did not lie in it
+    ):
+        crafted = Manifest((first, two))
+        top, parts = written(crafted)
+        catalog.blobs.put_manifests({**parts, digest_of(top): top})
+        with pytest.raises(IntegrityError, match="not that of its files"):
+            catalog.manifest(record_of(crafted, top))
+    sound = Manifest((replace(one, digest=digest, links=linked), two))
+    top, parts = written(sound)
+    catalog.blobs.put_manifests({**parts, digest_of(top): top})
+    assert catalog.manifest(record_of(sound, top)) == sound
+
+
 def test_a_record_that_lies_about_its_manifest(catalog: SnapshotCatalog) -> None:
     record = catalog.record(take(catalog, [b"a"]))
     for lie in (replace(record, skills=2), replace(record, files=0), replace(record, size=5)):
         with pytest.raises(IntegrityError, match="counts"):
             catalog.manifest(lie)
+
+
+def test_what_nobody_could_read_is_not_written(catalog: SnapshotCatalog) -> None:
+    record = catalog.record(take(catalog, [b"a"]))
+    with pytest.raises(IntegrityError, match="time"):
+        catalog.add(replace(record, created=record.created.replace(year=2262)), "v1")
+    assert len(catalog.names()) == 1
+    assert catalog.labels() == {}
 
 
 def test_a_record_under_another_time(catalog: SnapshotCatalog) -> None:

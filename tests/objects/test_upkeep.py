@@ -88,6 +88,12 @@ def test_gc_removes_nothing_where_it_cannot_tell(local: LocalObjects, what: str,
     faults = [finding for finding in fsck(folder) if finding.is_fault]
     if what == "record":
         assert [finding.name for finding in faults if finding.kind == "damaged"] == ["labels/two", name]
+        # It is set aside now, and what only it needed is there until it is given up.
+        with pytest.raises(IntegrityError, match=f"skillfs snapshot remove {digest_text(two)}"):
+            gc(folder)
+        assert names(folder) == before
+        assert SnapshotCatalog(folder).damaged(digest_text(two)[:15]) == two
+        catalog.remove(two)
     else:
         assert [(f.name, f.snapshots) for f in faults] == [(name, (digest_text(two),))]
         catalog.remove(two)
@@ -136,8 +142,47 @@ def test_fsck_finds_what_is_damaged_or_missing(taken: tuple[SnapshotCatalog, byt
     take(catalog, [A, B, C], at=2)
     assert not [finding for finding in fsck(folder) if finding.is_fault]
     assert check_whole(folder) == {"one": [A, B], "two": [B, C]}
-    gc(folder)
     assert {info.name for info in folder.listed(BAD)} == aside
+    gc(folder)
+    assert list(folder.listed(BAD)) == []
+
+
+def test_gc_keeps_what_was_set_aside_and_is_missing(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
+    take(catalog, [A, B], "one")
+    a, b, stray = (blob_name(digest_of(text)) for text in (A, B, C))
+    quick.put_all([(a, [b"wrong"]), (b, [b"wrong"]), (stray, [b"wrong"])])
+    fsck(quick)
+    quick.put_all([(b, [B])])
+    assert gc(quick) == Removed(2, 10)
+    assert [info.name for info in quick.listed(BAD)] == [bad_name(a)]
+    quick.put_all([(a, [A])])
+    gc(quick)
+    assert list(quick.listed(BAD)) == []
+
+
+def test_a_record_that_is_there_again_is_no_reason_to_remove_nothing(local: LocalObjects) -> None:
+    catalog = SnapshotCatalog(local)
+    digest = take(catalog, [A], "one")
+    name = record_name(catalog.record(digest), digest)
+    text = local.get(name)
+    local.put_all([(name, [b"{}"])])
+    fsck(local)
+    local.put_all([(name, [text])])
+    gc(local)
+    assert list(local.listed(BAD)) == []
+    assert SnapshotCatalog(local).resolve("latest")[0] == digest
+    assert SnapshotCatalog(local).damaged(digest_text(digest)) is None
+
+
+def test_gc_leaves_what_was_never_set_aside(local: LocalObjects) -> None:
+    write(Path(local.path), {"bad/notes.txt": "x", "bad/bad-x": "x", "bad/blobs-x": "x", ".git/hooks/x": "x"})
+    gc(local)
+    assert sorted(path.name for path in Path(local.path, "bad").iterdir()) == [
+        "bad-x",
+        "blobs-x",
+        "notes.txt",
+    ]
 
 
 def test_fsck_sees_that_a_manifest_tells_another_size(
