@@ -256,11 +256,8 @@ def skill_digests(paths: Sequence[str], own: Sequence[Sequence[tuple[str, int, b
     found = []
     characters = 0
     for number, path in enumerate(paths):
-        told = own[number]
-        inner = _nested(paths, number)
-        if inner:
-            told = list(told)
-        for nested in inner:
+        told = list(own[number])
+        for nested in _nested(paths, number):
             above = f"{paths[nested][len(path) :].lstrip('/')}/"
             characters += sum(len(above) + len(below) for below, _, _ in own[nested])
             if characters > MOST_NESTED_CHARACTERS:

@@ -312,19 +312,18 @@ class Comparison:
         for item in self._items:
             yield "".join(self._told(item, context))
 
+    def _shown(self, path: str | None) -> str:
+        return "none" if path is None else quote_name(printable_path(path, self._roots))
+
     def _told(self, item: Difference, context: int) -> Iterator[str]:
-        name, old_name = (
-            quote_name(printable_path(path, self._roots)) for path in (item.path, item.old_path or item.path)
-        )
+        name, old_name = self._shown(item.path), self._shown(item.old_path or item.path)
         yield (
             f"{item.kind:<8}  {name}\n"
             if item.old_path is None
             else f"{item.kind:<8}  {old_name} -> {name}\n"
         )
         if item.link != item.old_link:
-            yield _from_to(
-                "link", item.old_link and quote_name(item.old_link), item.link and quote_name(item.link)
-            )
+            yield _from_to("link", self._shown(item.old_link), self._shown(item.link))
         if None not in (item.executable, item.old_executable) and item.executable != item.old_executable:
             yield _from_to(
                 "executable", *("yes" if bit else "no" for bit in (item.old_executable, item.executable))

@@ -28,6 +28,7 @@ from skillfs.errors import (
     quoted,
 )
 from skillfs.objects.folder import (
+    BAD,
     BLOBS,
     LABELS,
     SNAPSHOTS,
@@ -164,8 +165,10 @@ class LocalObjects:
                 if re.fullmatch("[0-9a-f]{2}", name):
                     yield from self.listed(f"{prefix}{name}/")
             return
+        # Whatever lies in place of a record: what the snapshot needs must not go because of that.
+        of_any_kind = prefix in (SNAPSHOTS, BAD)
         for name, st in self._entries(folder):
-            if stat.S_ISREG(st.st_mode) and is_name(prefix + name):
+            if (of_any_kind or stat.S_ISREG(st.st_mode)) and is_name(prefix + name):
                 yield ObjectInfo(prefix + name, st.st_size, st.st_mtime_ns)
 
     def sizes(self, prefix: str) -> dict[str, int]:

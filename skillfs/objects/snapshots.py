@@ -93,9 +93,24 @@ class SnapshotCatalog:
         return [RecordName(name, digest_of_name(name)) for name in reversed(listed)]
 
     def records(self) -> Iterator[tuple[bytes, SnapshotRecord]]:
-        """Digest and record of every snapshot, the newest first; each is read when it is its turn."""
+        """Digest and record of every snapshot, the newest first; each is read when it is its turn.
+
+        One that is removed meanwhile is left out.
+        """
         for name in self._ahead(self.names()):
-            yield name.digest, self.record_named(name)
+            if (record := self._if_there(name)) is not None:
+                yield name.digest, record
+
+    def _if_there(self, name: RecordName) -> SnapshotRecord | None:
+        """The record of a name that was listed; None where it was removed meanwhile."""
+        try:
+            return self.record_named(name)
+        except NotFoundError as error:
+            if name not in self.names():
+                return None
+            raise IntegrityError(
+                f"the record {digest_text(name.digest)} of a snapshot is no file; run: skillfs snapshot fsck"
+            ) from error
 
     def record(self, digest: bytes) -> SnapshotRecord:
         """The record of a digest, 32 bytes.
@@ -189,12 +204,12 @@ class SnapshotCatalog:
         damaged: IntegrityError | None = None
         for name in self._ahead(names):
             try:
-                manifest = self.record_named(name).manifest
+                record = self._if_there(name)
             except IntegrityError as error:
                 damaged = damaged or error
                 continue
-            if manifest.hex().startswith(digits):
-                found.setdefault(manifest, name)
+            if record is not None and record.manifest.hex().startswith(digits):
+                found.setdefault(record.manifest, name)
         if not found:
             raise damaged or _unknown(text)
         if len(found) > 1:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from skillfs.core.manifest import ManifestSkill, digest_text
 from skillfs.core.manifest_json import parse_part
-from skillfs.errors import IntegrityError
+from skillfs.errors import IntegrityError, NotFoundError
 from skillfs.objects.blobs import set_aside_if_bad
 from skillfs.objects.folder import (
     BAD,
@@ -94,7 +94,7 @@ def gc(folder: ObjectFolder) -> Removed:
         try:
             for name in catalog.names():
                 needed.update(_needs(catalog, name, needed))
-        except IntegrityError as error:
+        except (IntegrityError, NotFoundError) as error:
             raise IntegrityError(
                 "a record or manifest is damaged or missing, so that it cannot be told what is needed; "
                 "nothing was removed: run skillfs snapshot fsck, and remove the snapshots that it names"
@@ -176,7 +176,7 @@ class _Check:
         for name in records:
             try:
                 catalog.record_named(name)
-            except IntegrityError:
+            except (IntegrityError, NotFoundError):
                 self._set_aside(name.name)
             self._told(1)
 

@@ -91,7 +91,7 @@ def test_lock_and_verify(run: Run, root: Path) -> None:
     assert run("lock", "pdf", "--output", "pdf.lock")[0] == 0
     assert run("verify", "pdf.lock")[0] == 1
     assert run("verify", "pdf.lock", "--allow-unlocked")[0] == 0
-    assert run("--base", "pdf", "verify") == (
+    assert run("--base", "pdf", "verify", "pdf.lock") == (
         0,
         "ignored   pdf/.env\nskills: 1 ok; files: 4 ok, 1 ignored\n",
         "",

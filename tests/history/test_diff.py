@@ -434,10 +434,6 @@ def test_what_is_not_compared_line_by_line(
     (store / "a/link").symlink_to("x.md")
     (store / "a/x.md").chmod(0o755)
     (store / "a/e").mkdir()
-    (store / "a/root").symlink_to("..")
-    (store / "a/8004").symlink_to("../8004")
-    (store / "8004").mkdir()
-    write(store, {"8004/SKILL.md": skill_md("8004")})
     monkeypatch.setattr(diff_module, "MOST_COMPARED", 400)
     new = {name: fs.digest(f"a/{name}") for name in ("bin", "big")}
     assert fs.diff_text("v1") == (
@@ -449,6 +445,20 @@ def test_what_is_not_compared_line_by_line(
         "--- a/a/link\n+++ /dev/null\n@@ -1 +0,0 @@\n-text\n"
         "modified  a/x.md\nexecutable: no -> yes\n"
     )
+
+
+def test_where_links_lead_is_told_so_that_it_can_be_passed_back(store: Path, objects: Path) -> None:
+    write(store, {"8004/SKILL.md": skill_md("8004")})
+    fs = opened(store, objects)
+    fs.snapshot("v1")
+    (store / "a/number").symlink_to("../8004")
+    (store / "a/root").symlink_to("..")
+    assert fs.diff_text("v1") == (
+        "added     a/number\nlink: none -> /8004\nadded     a/root\nlink: none -> /\n"
+    )
+    fs.snapshot("v2")
+    (store / "a/root").unlink()
+    assert fs.diff_text("v2") == "removed   a/root\nlink: / -> none\n"
 
 
 def test_no_name_breaks_a_line(store: Path, objects: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -321,6 +323,29 @@ def test_a_damaged_record_does_not_hide_the_others(quick: ObjectFolder) -> None:
         list(catalog.records())
     catalog.remove(second)
     assert catalog.resolve("latest")[0] == first
+
+
+def test_a_record_that_is_removed_meanwhile_is_left_out(quick: ObjectFolder) -> None:
+    catalog = SnapshotCatalog(quick)
+    first, second, third = (take(catalog, [b"%d" % at], at=at) for at in range(3))
+    manifest = catalog.record(first).manifest
+    found = SnapshotCatalog(quick).records()
+    assert next(found)[0] == third
+    catalog.remove(second)
+    assert [digest for digest, _ in found] == [first]
+    assert SnapshotCatalog(quick).resolve(digest_text(manifest))[0] == first
+
+
+def test_a_record_that_is_no_file_is_said(local: LocalObjects) -> None:
+    catalog = SnapshotCatalog(local)
+    digest = take(catalog, [b"a"])
+    place = Path(local.path, record_name(catalog.record(digest), digest))
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(IntegrityError, match="no file"):
+        list(SnapshotCatalog(local).records())
+    with pytest.raises(IntegrityError, match="no file"):
+        SnapshotCatalog(local).resolve("latest")
 
 
 CRAFTED = [

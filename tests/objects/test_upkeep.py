@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,34 @@ def test_a_record_that_is_there_again_is_no_reason_to_remove_nothing(local: Loca
     assert list(local.listed(BAD)) == []
     assert SnapshotCatalog(local).resolve("latest")[0] == digest
     assert SnapshotCatalog(local).damaged(digest_text(digest)) is None
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "folder"])
+def test_what_lies_in_place_of_a_record_makes_gc_refuse(local: LocalObjects, what: str) -> None:
+    catalog = SnapshotCatalog(local)
+    digest = take(catalog, [A], "one")
+    name = record_name(catalog.record(digest), digest)
+    place = Path(local.path, name)
+    place.unlink()
+    if what == "pipe":
+        os.mkfifo(place)
+    elif what == "link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+    before = names(local)
+    with pytest.raises(IntegrityError, match="nothing was removed"):
+        gc(local)
+    assert Finding("damaged", name) in fsck(local)
+    with pytest.raises(IntegrityError, match="nothing was removed"):
+        gc(local)
+    assert names(local) == before
+    if what == "folder":
+        Path(local.path, bad_name(name)).rmdir()
+    else:
+        SnapshotCatalog(local).remove(digest)
+    gc(local)
+    assert names(local) == set()
 
 
 def test_gc_leaves_what_was_never_set_aside(local: LocalObjects) -> None:
