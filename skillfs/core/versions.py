@@ -44,8 +44,9 @@ class SkillVersions:
         uuid: UUID of its folder.
         name: Its name.
         total: How many versions there are.
-        versions: Those that are told: first those word for word, then the edited ones, with the most phrases
-            in common first, then its own versions; what is alike in that by path.
+        versions: Those that are told: first those word for word, of these first the ones with the same files;
+            then the edited ones, with the most phrases in common first; then its own versions. What is alike
+            in that is sorted by path.
     """
 
     path: str

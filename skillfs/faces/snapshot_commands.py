@@ -160,13 +160,18 @@ def export(target: Target, ref: str, destination: str, skill: str | None, as_jso
 
 @snapshot.command(epilog="Example: skillfs -s ./skills snapshot remove v1")
 @click.argument("ref", metavar="SNAPSHOT")
+@click.option("--label", is_flag=True, help="Remove the label alone; the snapshot stays.")
 @click.pass_obj
-def remove(target: Target, ref: str) -> None:
-    """Remove a snapshot with all its labels.
+def remove(target: Target, ref: str, label: bool) -> None:
+    """Remove a snapshot with all its labels, or a label.
 
     What nothing else needs of it is removed by `gc`. A damaged record, as fsck names it, is given up by its
     own digest.
     """
+    if label:
+        target.snapshots().remove_label(ref)
+        output.note(f"removed the label {output.printable(ref)}")
+        return
     gone = target.snapshots().remove(ref)
     if gone is None:
         output.note("removed a damaged record; skillfs snapshot gc removes what only it needed")

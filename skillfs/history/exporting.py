@@ -1,7 +1,8 @@
 """Writes a snapshot, or a skill of it, where others can use it: as a folder, as a zip file, or to a store.
 
 With the skills goes a `skills.lock`, by which anybody can check them. Where links cannot be, as in a bucket,
-a link to a file becomes that file; one to a folder is left out.
+a link to a file becomes that file; one to a folder is left out. So it is in a zip file as well: many programs
+unpack a link as a file that holds its aim.
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from skillfs.errors import (
 )
 from skillfs.history.beside import file_beside
 from skillfs.history.restoring import (
+    check_outside_skills,
     files_in,
     flush,
     folders_in,
-    links_in,
     new_folder,
     told,
-    way_to,
     write_folder,
 )
 from skillfs.objects.blobs import Blobs
@@ -111,6 +111,7 @@ def export(
         manifest = plain
         _write_store(blobs, plain, lock, text, options or {}, on_progress)
     elif text.lower().endswith(".zip"):
+        manifest, links = without_links(manifest)
         with _new_file(text) as file:
             _write_zip(blobs, manifest, lock, file, on_progress)
     else:
@@ -191,6 +192,7 @@ def _new_file(given: str) -> Iterator[io.BufferedWriter]:
     above = os.path.dirname(path)
     if not os.path.isdir(above):
         raise NotFoundError(f"the folder in which {quoted(given)} is to lie does not exist; create it first")
+    check_outside_skills(os.path.realpath(above), given)
     if os.path.lexists(path):
         raise AlreadyExistsError(f"{quoted(given)} exists; name a file that does not")
     with told(given), file_beside(path) as (fd, temporary):
@@ -212,15 +214,11 @@ def _write_zip(
 ) -> None:
     """Members in the order of their paths, not compressed: the same bytes whatever library writes them."""
     files = dict(files_in(manifest))
-    links = dict(links_in(manifest))
     folders = {f"{path}/" for path in folders_in(manifest)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as target:
-        for number, path in enumerate(sorted({*files, *links, *folders, LOCK_NAME})):
+        for number, path in enumerate(sorted({*files, *folders, LOCK_NAME})):
             if path in folders:
                 target.writestr(_member(path, stat.S_IFDIR | 0o755), b"")
-            elif path in links:
-                way = way_to(links[path], path.rpartition("/")[0])
-                target.writestr(_member(path, stat.S_IFLNK | 0o777), way.encode())
             elif path == LOCK_NAME:
                 target.writestr(_member(path, stat.S_IFREG | 0o644), lock)
             else:

@@ -23,8 +23,10 @@ from skillfs.errors import (
 from skillfs.history.beside import folder_beside
 from skillfs.objects.blobs import Blobs
 from skillfs.objects.system import sync_filesystem
+from skillfs.sync.scan import SKILL_MD
 
 __all__ = [
+    "check_outside_skills",
     "check_place",
     "files_in",
     "flush",
@@ -64,11 +66,21 @@ def folders_in(manifest: Manifest) -> Iterator[str]:
             yield top + path
 
 
+def check_outside_skills(folder: str, given: str) -> None:
+    """See that a folder lies in no skill, which would then hold what is written there."""
+    while True:
+        if os.path.isfile(os.path.join(folder, SKILL_MD)):
+            raise InvalidArgumentError(f"{quoted(given)} lies in a skill; name a folder outside of skills")
+        if folder == (above := os.path.dirname(folder)):
+            return
+        folder = above
+
+
 def check_place(folder: str | os.PathLike[str]) -> str:
     """The absolute path of a folder that does not exist yet, or holds nothing.
 
     Raises:
-        InvalidArgumentError: It is no path.
+        InvalidArgumentError: It is no path, or lies in a skill.
         AlreadyExistsError: It holds something.
         IsFileError: It is a file.
         NotFoundError: The folder that it is to lie in does not exist.
@@ -84,6 +96,7 @@ def check_place(folder: str | os.PathLike[str]) -> str:
             raise NotFoundError(
                 f"the folder in which {quoted(given)} is to lie does not exist; create it first"
             )
+        check_outside_skills(os.path.realpath(above), given)
         try:
             found = os.lstat(path)
         except FileNotFoundError:

@@ -356,6 +356,17 @@ class Snapshots:
         forget_indexes(digest)
         return snapshot
 
+    def remove_label(self, label: str) -> None:
+        """Take a label from the snapshot that has it; the snapshot stays, and the label is free.
+
+        Raises:
+            InvalidArgumentError: It is none, or this filesystem is confined to some folders.
+            NotFoundError: No snapshot has it.
+            StoreUnavailableError: Somebody is taking a snapshot.
+        """
+        self._refuse_confined("removes a label")
+        self.catalog().remove_label(label)
+
     def gc(self) -> Removed:
         """Remove everything from the object folder that no snapshot needs.
 

@@ -259,9 +259,9 @@ def _told(
         own: Numbers of those with the same name.
         copies: Tells which copies hold the same files.
     """
-    for other in same:
+    alike = [(copies.are_same(found[number].skill, found[other].skill), other) for other in same]
+    for files, other in sorted(alike, key=lambda one: not one[0]):
         skill = found[other].skill
-        files = copies.are_same(found[number].skill, skill)
         yield Version("word for word", skill.path, skill.uuid, skill.name, 1.0, 1.0, files)
     for other, shared, theirs in edited:
         skill = found[other].skill

@@ -369,6 +369,24 @@ class SnapshotCatalog:
             self.folder.remove(name.name)
             self._read.pop(name.name, None)
 
+    def remove_label(self, label: str) -> None:
+        """Remove a label; the snapshot that had it stays.
+
+        Holds the folder alone meanwhile.
+
+        Raises:
+            InvalidArgumentError: It is none.
+            NotFoundError: No snapshot has it.
+            StoreUnavailableError: Somebody else is working on the folder.
+        """
+        check_label(label)
+        with self.folder.holding(alone=True):
+            if label not in self.labels():
+                raise NotFoundError(
+                    f"no snapshot has the label {quoted(label)}; list them with: skillfs snapshot list"
+                )
+            self.folder.remove(LABELS + label)
+
     # -- reading records -----------------------------------------------------------------------------------
 
     def _named(self, digest: bytes) -> RecordName:

@@ -151,3 +151,21 @@ def test_names_are_shown_harmlessly(run: Callable[..., Done], store: Path) -> No
     shown = run("-s", store, "snapshot", "show", "v1")
     assert "\x1b" not in shown.out
     assert "\x1b" not in run("-s", store, "snapshot", "show", "\x1b[31m").err
+
+
+def test_a_label_goes_and_the_snapshot_stays(run: Callable[..., Done], store: Path) -> None:
+    at = ("-s", store)
+    run(*at, "snapshot", "create", "v1")
+    run(*at, "snapshot", "create", "again")
+    done = run(*at, "snapshot", "remove", "--label", "again")
+    assert (done.code, done.err) == (0, "removed the label again\n")
+    assert run(*at, "snapshot", "list").out.split("\t")[2] == "v1"
+    assert run(*at, "snapshot", "remove", "--label", "again").code == 2
+    (store / "a/one.md").write_text("two\n")
+    assert run(*at, "snapshot", "create", "again").code == 0
+
+
+def test_the_group_alone_shows_its_help(run: Callable[..., Done]) -> None:
+    done = run("snapshot")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Usage: ")

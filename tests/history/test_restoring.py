@@ -15,6 +15,7 @@ from skillfs import SkillFileSystem
 from skillfs.errors import (
     AlreadyExistsError,
     IntegrityError,
+    InvalidArgumentError,
     IsFileError,
     NotFoundError,
     StoreUnavailableError,
@@ -145,6 +146,17 @@ def test_a_folder_that_is_empty_is_taken(store: Path, tmp_path: Path) -> None:
     assert on_disk(tmp_path / "there") == on_disk(store)
     assert os.listdir(tmp_path / "there") == ["a"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["objects", "store", "there"]
+
+
+@pytest.mark.parametrize("name", ["new", "new.zip"])
+def test_nothing_is_written_into_a_skill(store: Path, tmp_path: Path, name: str) -> None:
+    fs = opened(store, tmp_path / "objects")
+    fs.snapshot("v1")
+    before = on_disk(store)
+    write = fs.snapshots.export if name.endswith(".zip") else fs.snapshots.restore
+    with pytest.raises(InvalidArgumentError, match="lies in a skill"):
+        write("v1", store / "a" / name)
+    assert on_disk(store) == before
 
 
 def test_it_is_written_where_nothing_is(store: Path, tmp_path: Path) -> None:

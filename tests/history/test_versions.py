@@ -60,7 +60,7 @@ def test_copies_edited_ones_and_namesakes(store: Path, open_fs: Opener) -> None:
             ("edited", "edited"), ("own version", "named"),
         ],
         "copies/one": [
-            ("word for word", "copies/two"), ("word for word", "one"), ("edited", "longer"),
+            ("word for word", "one"), ("word for word", "copies/two"), ("edited", "longer"),
             ("edited", "edited"), ("own version", "named"),
         ],
         "copies/two": [
@@ -123,7 +123,7 @@ def test_between_stores(store: Path, tmp_path: Path) -> None:
     fs = SkillFileSystem({"ours": store, "theirs": other}, index=":memory:")
     (found,) = fs.versions("theirs/deep/er")
     assert [(v.path, v.same_files) for v in found.versions[:3]] == [
-        ("ours/copies/one", True), ("ours/copies/two", False), ("ours/one", True)
+        ("ours/copies/one", True), ("ours/one", True), ("ours/copies/two", False)
     ]  # fmt: skip
     assert ("word for word", "theirs/deep/er") in told(fs.versions("ours/one"))["ours/one"]
     assert found == fs.versions()[-1]
