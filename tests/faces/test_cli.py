@@ -1012,8 +1012,8 @@ def test_watch_of_a_remote_store_tells_when_it_fails(faulty: FaultyS3, bucket: B
         "AWS_SECRET_ACCESS_KEY": faulty.target_options["secret"],
     }
     code = (
-        "import sys; from skillfs import mounts; from skillfs.faces.cli import main; "
-        "mounts.REMOTE_MAX_AGE = 0.1; sys.exit(main(sys.argv[1:]))"
+        "import sys; from skillfs import mounting; from skillfs.faces.cli import main; "
+        "mounting.REMOTE_MAX_AGE = 0.1; sys.exit(main(sys.argv[1:]))"
     )
     arguments = [sys.executable, "-c", code, "-s", f"{bucket.url}/p", "--index", ":memory:", "watch"]
     with Watching(env=env, command=arguments) as watching:
