@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from skillfs.faces.cli import OBJECTS_VARIABLE, main
 from tests.conftest import skill_md, write
 from tests.faces.test_cli import Done, on_terminal
 
@@ -27,24 +26,6 @@ def store(tmp_path: Path) -> Path:
             "8004/SKILL.md": skill_md("8004", "Numbers of all kinds."),
         },
     )
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Done]:
-    """Run a command in this process, in an empty folder."""
-    monkeypatch.delenv(OBJECTS_VARIABLE, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-
-    def run_in_process(*arguments: str | Path) -> Done:
-        code = main([str(argument) for argument in arguments])
-        captured = capsysbinary.readouterr()
-        return Done(code, captured.out.decode(), captured.err.decode())
-
-    return run_in_process
 
 
 def edit(store: Path) -> None:

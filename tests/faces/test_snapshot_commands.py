@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skillfs.faces.cli import OBJECTS_VARIABLE, main
+from skillfs.faces.cli import OBJECTS_VARIABLE
 from tests.conftest import skill_md, write
 from tests.faces.test_cli import Done
 
@@ -24,24 +24,6 @@ def store(tmp_path: Path) -> Path:
             "b/SKILL.md": skill_md("b"),
         },
     )
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Done]:
-    """Run a command in this process, in an empty folder."""
-    monkeypatch.delenv(OBJECTS_VARIABLE, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-
-    def run_in_process(*arguments: str | Path) -> Done:
-        code = main([str(argument) for argument in arguments])
-        captured = capsysbinary.readouterr()
-        return Done(code, captured.out.decode(), captured.err.decode())
-
-    return run_in_process
 
 
 def test_from_taking_to_removing(run: Callable[..., Done], store: Path, tmp_path: Path) -> None:
