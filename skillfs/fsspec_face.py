@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from fsspec.implementations.chained import ChainedFileSystem
 
 from skillfs.access import Access
+from skillfs.below import shown_below
 from skillfs.core.digest import hex_hash, uuid_text
 from skillfs.core.refs import PathRef, below_mount, printable_path
 from skillfs.errors import (
@@ -30,7 +31,7 @@ from skillfs.errors import (
 )
 from skillfs.fsspec_writing import FsspecWriting
 from skillfs.index.catalog import Catalog
-from skillfs.index.rows import NodeRow, Row, RowKind, Visibility
+from skillfs.index.rows import NodeRow, Row, RowKind
 from skillfs.listing import kind_of, time_of
 from skillfs.lookup import Asked, Lookup
 from skillfs.reading import Reader, check_count, sequence_of
@@ -461,77 +462,11 @@ def _type_of(kind: RowKind) -> str:
 def _infos_below(
     catalog: Catalog, name: str, row: Row, access: Access, depth: int | None = None
 ) -> list[dict[str, Any]]:
-    """What can be seen below a folder, sorted by path; what links lead to is not descended into.
-
-    Args:
-        catalog: The index.
-        name: Path by which the folder was asked for; the names of what is found begin with it.
-        row: The folder.
-        access: What may be seen.
-        depth: Levels; None for all.
-    """
-    # The row may stand for an outer skill that is out of bounds; what it holds is in that skill all the same.
-    skill = (catalog.by_key(row.key) or row).skill if access.restricted else row.skill
-    at = {row.key: (name, row.path, None if skill is None else (skill.path, skill.uuid))}
-    found: list[dict[str, Any]] = []
-    foreign: list[tuple[str, str, NodeRow]] = []
-    leading: set[str] = set()
-    for level, node in _nodes_below(catalog, row.key, row.path, access, depth):
-        above = at.get(node.parent)
-        if above is None:
-            continue
-        shown = f"{above[0]}/{node.name}" if above[0] else node.name
-        path = f"{above[1]}/{node.name}" if above[1] else node.name
-        enclosing = above[2]
-        if node.kind == RowKind.SKILL and node.uuid is not None:
-            enclosing = (path, node.uuid)
-        if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-            at[node.key] = (shown, path, enclosing)
-        if node.visible == Visibility.HIDDEN:
-            continue
-        if not (access.leads(path) if enclosing is None else access.allows(enclosing[0])):
-            if node.kind in (RowKind.FOLDER, RowKind.SKILL):
-                foreign.append((shown, path, node))
-                # What it leads to shows in what is below it, which is not asked for at the last level.
-                if level == depth and access.leads_to_skill(catalog, path, node.key):
-                    _add_with_above(path, leading)
-            continue
-        if node.kind == RowKind.SKILL:
-            _add_with_above(path, leading)
-        if node.kind == RowKind.LINK:
-            target = catalog.by_path(tuple(node.target.split("/")) if node.target else ())
-            if target is not None and access.sees(target):
-                found.append(info_of(shown, target, islink=True))
-            continue
-        found.append(_info(shown, node, node.kind, None if enclosing is None else enclosing[1]))
-    found += [_info(shown, node, RowKind.FOLDER, None) for shown, path, node in foreign if path in leading]
-    found.sort(key=lambda info: info["name"].replace("/", "\0"))
-    return found
-
-
-def _nodes_below(
-    catalog: Catalog, key: int, path: str, access: Access, depth: int | None, level: int = 1
-) -> Iterator[tuple[int | None, NodeRow]]:
-    """What lies below a folder and may be in bounds, parents first, each with its level where that is known.
-
-    Of a folder above the bases only the ways to them are looked at.
-    """
-    names = access.steps(path)
-    if names is None:
-        nodes = catalog.subtree(key, None if depth is None else depth - level + 1)
-        levels = {key: level - 1}
-        for node in nodes:
-            levels[node.key] = levels[node.parent] + 1
-            yield levels[node.key], node
-        return
-    for name in names:
-        child = catalog.child(key, name)
-        if child is None:
-            continue
-        yield level, child
-        if child.kind in (RowKind.FOLDER, RowKind.SKILL) and (depth is None or level < depth):
-            below = f"{path}/{name}" if path else name
-            yield from _nodes_below(catalog, child.key, below, access, depth, level + 1)
+    """The infos of what `shown_below` finds."""
+    return [
+        _info(found.name, found.entry, found.kind, found.skill, islink=found.link is not None)
+        for found in shown_below(catalog, name, row, access, depth)
+    ]
 
 
 def _info(
@@ -549,9 +484,3 @@ def _info(
         "skill_folder_uuid": None if skill is None else uuid_text(skill),
         "islink": islink,
     }
-
-
-def _add_with_above(path: str, paths: set[str]) -> None:
-    while path and path not in paths:
-        paths.add(path)
-        path = path.rpartition("/")[0]

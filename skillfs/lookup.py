@@ -247,6 +247,25 @@ class Lookup:
         """
         return self._see(asked, access, hint=hint)
 
+    def at(self, asked: Asked, access: Access) -> tuple[Row, Row | None]:
+        """Like `entry`, of what lies at a path itself: a link is not taken for what it leads to.
+
+        Returns:
+            The entry, and the link where one lies at the path: then the entry is what is at its end.
+
+        Raises:
+            NotFoundError: Nothing visible lies there.
+        """
+        row = self._see(asked, access, hint=False)
+        if isinstance(asked.ref, PathRef) and asked.linked(row):
+            parts = asked.ref.parts
+            link = self.engine.query(lambda: self.catalog.by_path(parts))
+            if link is not None and link.kind == RowKind.LINK:
+                if not access.sees(row):
+                    raise not_found(asked.shown)
+                return row, link
+        return row, None
+
     def file(self, asked: Asked, access: Access) -> Row:
         """Like `entry`, for reading: that the file is still there is left to whoever opens it.
 

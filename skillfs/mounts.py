@@ -77,14 +77,14 @@ class Mount:
         """The whole path of a store path."""
         return below_mount(self.name, below)
 
-    def ensure_fresh(self, path: str = "") -> None:
-        """Check a folder and all below it, unless that was done within `max_age`.
+    def ensure_fresh(self, path: str = "") -> bool:
+        """Check a folder and all below it, unless that was done within `max_age`; see `Engine.ensure_fresh`.
 
         Raises:
             StoreUnavailableError: The store is not there; naming the mount.
         """
         with naming(self.name):
-            self.engine.ensure_fresh(path, self.max_age)
+            return self.engine.ensure_fresh(path, self.max_age)
 
     def knows(self, ref: IdRef | UuidRef) -> bool:
         """Whether the index holds an entry of this identity, as it stands."""

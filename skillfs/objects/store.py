@@ -100,6 +100,10 @@ class SnapshotStore(RemoteStore):
         """See `Store.executable`."""
         return signature[_DIGEST : _DIGEST + 1] == _EXECUTABLE
 
+    def changed(self, signature: bytes) -> int | None:
+        """See `Store.changed`: nothing changes in a snapshot."""
+        return None
+
     def open(self, place: Place, known: FileState | None = None) -> Handle:  # type: ignore[override]
         """See `Store.open`.
 

@@ -206,6 +206,12 @@ class Store(Protocol):
     def executable(self, signature: bytes) -> bool | None:
         """Whether the owner may execute a file of this signature; None where the store does not know."""
 
+    def changed(self, signature: bytes) -> int | None:
+        """When a file of this signature last changed in any way, in nanoseconds since the epoch.
+
+        None where the store does not know more of that than when it was modified.
+        """
+
     def resolve(self, place: Place) -> Place | str:
         """Where a link leads: a place that is no link, or the problem code that says why it leads nowhere."""
 

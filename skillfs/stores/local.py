@@ -43,7 +43,7 @@ if os.name != "posix":
 BLOCK = 1 << 20
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _pack_numbers = struct.Struct("<QQ?qqq").pack
-_EXECUTABLE_AT = 16
+_EXECUTABLE_AT, _CHANGED_AT = 16, 33
 """Where a signature tells whether the owner may execute the file; where that changes, a time does too."""
 
 # Where every file is an interface of the kernel: sizes are zero, reads have effects.
@@ -194,6 +194,12 @@ class LocalStore(LocalWriting):
     def executable(self, signature: bytes) -> bool | None:
         """See `Store.executable`."""
         return bool(signature[_EXECUTABLE_AT]) if len(signature) > _EXECUTABLE_AT else None
+
+    def changed(self, signature: bytes) -> int | None:
+        """See `Store.changed`: the time of the inode."""
+        if len(signature) < _CHANGED_AT + 8:
+            return None
+        return int.from_bytes(signature[_CHANGED_AT : _CHANGED_AT + 8], "little", signed=True)
 
     def resolve(self, place: Place) -> Place | str:
         """See `Store.resolve`."""

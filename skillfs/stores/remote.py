@@ -130,6 +130,10 @@ class RemoteStore:
         """See `Store.executable`: no listing tells."""
         return None
 
+    def changed(self, signature: bytes) -> int | None:
+        """See `Store.changed`: no listing tells."""
+        return None
+
     def resolve(self, place: Place) -> Place | str:
         """See `Store.resolve`; a link leads to what is none."""
         node = self._tree.at(place.path)

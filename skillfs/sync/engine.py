@@ -153,29 +153,33 @@ class Engine:
 
     # -- freshness -----------------------------------------------------------------------------------------
 
-    def ensure_fresh(self, path: str, max_age: float) -> None:
+    def ensure_fresh(self, path: str, max_age: float) -> bool:
         """Check a folder, and all below it, unless that was done recently.
 
         Args:
             path: Store path.
             max_age: Seconds that a check holds; ten times its own duration if that is longer.
+
+        Returns:
+            Whether it was not, so that what was looked up before may be another now.
         """
         self._notice_fork()
         if self.watcher is not None and self.watcher.keeps_in_step():
-            return
+            return False
         asked = time.monotonic()
         if self._is_fresh(path, max_age, asked):
-            return
+            return False
         if self.store.remote:
             if max_age == 0:
                 self.sync(path)
             elif self.watcher is None or not self.watcher.polls_within(max_age):
                 self._check_in_background(path)
-            return
+            return True
         with self._lock:
             # Of many that wait here only the first has to look.
             if not self._is_fresh(path, max_age, asked):
                 self.sync(path)
+        return True
 
     def _is_fresh(self, path: str, max_age: float, asked: float) -> bool:
         at: str | None = path

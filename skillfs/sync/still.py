@@ -78,9 +78,10 @@ class StillEngine(Engine):
         self.catalog = self.taking.catalog
         self.journal = self.taking.journal
 
-    def ensure_fresh(self, path: str, max_age: float) -> None:
+    def ensure_fresh(self, path: str, max_age: float) -> bool:
         """See `Engine.ensure_fresh`: it always is."""
         self._notice_fork()
+        return False
 
     def sync(
         self,
