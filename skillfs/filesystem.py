@@ -26,6 +26,7 @@ from skillfs.errors import (
 from skillfs.folding import folded
 from skillfs.freshness import FreshnessFace
 from skillfs.fsspec_face import FsspecFace
+from skillfs.fuse.face import KernelFace
 from skillfs.history.face import HistoryFace
 from skillfs.history.locking import read_lock
 from skillfs.history.snapshots import Snapshots
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["SkillFileSystem"]
 
 
-class SkillFileSystem(HistoryFace, FreshnessFace, FsspecFace):
+class SkillFileSystem(HistoryFace, FreshnessFace, FsspecFace, KernelFace):
     """A filesystem over the skill folders of a store, or of several; read-only unless told otherwise.
 
     A `ref` may be an integer id, a UUID, a content hash (`sha256:…`, `md5:…`, `xxh3:…`),

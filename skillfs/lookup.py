@@ -266,6 +266,20 @@ class Lookup:
                 return row, link
         return row, None
 
+    def listed(self, asked: Asked, access: Access) -> Row | None:
+        """The folder at a path as the last check has found it.
+
+        Like what it lists it is not looked at again. None where it is not known as a folder that can be seen:
+        then `at` tells what is there.
+        """
+        self._check_root()
+        ref = asked.ref
+        assert isinstance(ref, PathRef)
+        row = self.engine.query(lambda: self.catalog.by_path(ref.parts))
+        if row is None or row.kind not in (RowKind.FOLDER, RowKind.SKILL) or not access.sees(row):
+            return None
+        return row
+
     def file(self, asked: Asked, access: Access) -> Row:
         """Like `entry`, for reading: that the file is still there is left to whoever opens it.
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from skillfs.errors import ChangedError, InvalidArgumentError, SkillFSError, StoreUnavailableError, quoted
-from skillfs.stores.base import Handle, StaleFile
+from skillfs.stores.base import FileState, Handle, StaleFile
 
 __all__ = ["BUFFER", "OpenFile", "StoreFile"]
 
@@ -19,21 +19,25 @@ BUFFER = 1 << 16
 
 
 class StoreFile(io.RawIOBase):
-    """An open file of a store, read-only.
+    """An open file of a store, read-only. It has one position, but any thread may use `read_at` at any time.
 
     Attributes:
         path: Store path.
         size: Bytes.
+        state: The version that was opened.
+        requested: Whether a reading may be a request to a remote store.
     """
 
     mode = "rb"
 
-    def __init__(self, handle: Handle, path: str) -> None:
+    def __init__(self, handle: Handle, path: str, *, requested: bool = False) -> None:
         super().__init__()
         self._handle = handle
         self._at = 0
         self.path = path
         self.size = handle.state.size
+        self.state: FileState = handle.state
+        self.requested = requested
 
     def readable(self) -> bool:
         """True."""
@@ -77,11 +81,25 @@ class StoreFile(io.RawIOBase):
         """The rest of the file; raises as `readinto`."""
         return self._next(self.size)
 
-    def _next(self, length: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Read at a byte, wherever the position is; that stays where it is.
+
+        Args:
+            offset: The first byte, from 0.
+            length: Bytes; fewer come only at the end of the file.
+
+        Raises:
+            ChangedError: The file is no longer the version that was opened.
+            IntegrityError: The bytes are not those that are vouched for.
+            StoreUnavailableError: The store failed to read it.
+            InvalidArgumentError: A number is negative.
+        """
         if self.closed:
             raise ValueError("I/O operation on closed file")
+        if offset < 0 or length < 0:
+            raise InvalidArgumentError("a negative position or length; pass 0 or more")
         try:
-            data = self._handle.read(self._at, max(0, min(length, self.size - self._at)))
+            data = self._handle.read(offset, max(0, min(length, self.size - offset)))
             unchanged = self._handle.unchanged()
         except StaleFile:
             raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again") from None
@@ -93,6 +111,10 @@ class StoreFile(io.RawIOBase):
             ) from error
         if not unchanged:
             raise ChangedError(f"{quoted(self.path)} changed since it was opened; open it again")
+        return data
+
+    def _next(self, length: int) -> bytes:
+        data = self.read_at(self._at, length)
         self._at += len(data)
         return data
 

@@ -70,6 +70,9 @@ ATTEMPTS = 6
 SMALL_FILE = 1 << 20
 """Bytes up to which a file is read at once, the first time."""
 
+REMOTE_START = 128 << 10
+"""Bytes of a remote file that are read when it is opened, where nothing else is said: most are no longer."""
+
 MOST_START = 2**63 - 1
 """What an answer says of a start beyond it: larger integers are none for most readers of JSON."""
 
@@ -218,13 +221,26 @@ class Reader:
 
     def open(self, asked: Asked, access: Access) -> OpenFile:
         """Open a file for reading bytes; what is read belongs to one version of it."""
+        buffer = REMOTE_BUFFER if self._remote else BUFFER
+        return OpenFile(self.open_raw(asked, access, buffer)[1], buffer)
 
-        def keep(row: Row, handle: Handle) -> OpenFile:
+    def open_raw(self, asked: Asked, access: Access, start: int = REMOTE_START) -> tuple[Row, StoreFile]:
+        """Open a file for reading bytes at any place, by several threads; raises as `with_handle`.
+
+        Args:
+            asked: A reference to it.
+            access: What the caller may see.
+            start: Bytes of a remote file that are read at once: opening fails where reading would, and the
+                first reading has them.
+
+        Returns:
+            Its row, which may be of an earlier version, and the file.
+        """
+
+        def keep(row: Row, handle: Handle) -> tuple[Row, StoreFile]:
             if self._remote:
-                handle.read(
-                    0, REMOTE_BUFFER
-                )  # opening fails where reading would, and the first reading has it
-            return OpenFile(StoreFile(handle, row.path), REMOTE_BUFFER if self._remote else BUFFER)
+                handle.read(0, start)
+            return row, StoreFile(handle, row.path, requested=self._remote and not isinstance(handle, _Held))
 
         return self.with_handle(asked, access, keep, close=False)
 

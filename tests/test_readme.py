@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.mountable import can_mount, needs_mount_points
+
 if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
 
@@ -62,7 +64,7 @@ def library(s3_server: S3Server) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: S3Server) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: S3Server) -> Iterator[Path]:
     """A folder with the sample store, where `skillfs` and `.venv/bin/skillfs` are this environment's."""
     shutil.copytree(ROOT / "sample_skills", tmp_path / "sample_skills", symlinks=True)
     binaries = tmp_path / ".venv" / "bin"
@@ -75,10 +77,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: S3Server) ->
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", library.target_options["key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", library.target_options["secret"])
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+        if (point := line.split()[1]).startswith(f"{tmp_path}/"):  # left behind by what failed
+            subprocess.run(["fusermount3", "-u", "-z", point], check=False)
 
 
-@pytest.mark.parametrize("steps", transcripts(), ids=lambda steps: steps[0][0][-40:])
+def _needs(steps: list[tuple[str, str]]) -> list[pytest.MarkDecorator]:
+    return [needs_mount_points] if any(" mount " in command for command, _ in steps) else []
+
+
+@pytest.mark.parametrize(
+    "steps", [pytest.param(s, marks=_needs(s), id=s[0][0][-40:]) for s in transcripts()]
+)
 def test_transcript(steps: list[tuple[str, str]], place: Path) -> None:
     for command, expected in steps:
         done = subprocess.run(
@@ -97,7 +108,8 @@ def test_transcript(steps: list[tuple[str, str]], place: Path) -> None:
 def test_python_sessions(place: Path) -> None:
     """The blocks are one session: later ones use what earlier ones made."""
     runner = doctest.DocTestRunner()
-    session = doctest.DocTestParser().get_doctest("\n".join(blocks("pycon")), {}, "README", "README.md", 0)
+    shown = [block for block in blocks("pycon") if can_mount or ".mount(" not in block]
+    session = doctest.DocTestParser().get_doctest("\n".join(shown), {}, "README", "README.md", 0)
     said: list[str] = []
     runner.run(session, out=said.append)
     assert runner.tries >= 10

@@ -71,7 +71,7 @@ os.register_at_fork(after_in_child=_make_anew)
 
 
 class VerifiedHandle:
-    """A file that is checked against its SHA-256 while it is read; see `Handle`.
+    """A file that is checked against its SHA-256 while it is read; see `Handle`. Several threads may read it.
 
     Readings raise `IntegrityError` when the bytes are not those of the digest, and from then on always.
 
@@ -91,6 +91,8 @@ class VerifiedHandle:
         self._size = size
         self._on_damage = on_damage
         self._damaged = False
+        # Around whatever changes the rest. Of threads that begin to read, one hashes the whole.
+        self._lock = threading.RLock()
         self._data: bytes | None = None
         self._digests: bytes | None = None
         self._last = (-1, b"")
@@ -115,20 +117,20 @@ class VerifiedHandle:
         Raises:
             IntegrityError: The bytes do not match the SHA-256.
         """
-        self._verify()
+        held, digests = self._verify()
         end = min(offset + length, self._size)
         if offset >= end:
             return b""
-        if self._data is not None:
-            return self._data[offset:end]
+        if held is not None:
+            return held[offset:end]
         first, last = offset // BLOCK, (end - 1) // BLOCK
         start = first * BLOCK
-        if first == last == self._last[0]:
-            data = self._last[1]
-        else:
+        number, data = self._last
+        if not first == last == number:
             data = self._handle.read(start, min((last + 1) * BLOCK, self._size) - start)
             for number in range(first, last + 1):
-                self._check(number, memoryview(data)[number * BLOCK - start : (number + 1) * BLOCK - start])
+                block = memoryview(data)[number * BLOCK - start : (number + 1) * BLOCK - start]
+                self._check(digests, number, block)
             if first == last:
                 self._last = (first, data)
         return data[offset - start : end - start]
@@ -139,17 +141,17 @@ class VerifiedHandle:
         Raises:
             IntegrityError: The bytes do not match the SHA-256.
         """
-        self._verify()
-        if self._data is not None:
-            if self._data:
-                yield self._data
+        held, digests = self._verify()
+        if held is not None:
+            if held:
+                yield held
             return
         at = 0
         for number, block in enumerate(_in_blocks(self._handle.blocks())):
             at += len(block)
             if at > self._size:
                 self._refuse()
-            self._check(number, block)
+            self._check(digests, number, block)
             yield block
         if at != self._size:
             self._refuse()
@@ -160,10 +162,10 @@ class VerifiedHandle:
         Raises:
             IntegrityError: The bytes do not match the SHA-256.
         """
-        if not self._damaged and self._size > MOST_HELD:
-            self._digests = self._hashed()
-            _known.keep(self._digest, self._size, self._digests)
-        self._verify()
+        with self._lock:
+            if not self._damaged and self._size > MOST_HELD:
+                self._learn()
+            self._verify()
 
     def unchanged(self) -> bool:
         """See `Handle.unchanged`."""
@@ -183,25 +185,29 @@ class VerifiedHandle:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _verify(self) -> None:
-        """See to it that the whole is held in memory, or the digests of all of its blocks are."""
-        if self._damaged:
-            self._refuse()
-        if self._data is not None or self._digests is not None:
-            return
-        told = self._handle.state.size
-        if told >= 0 and told != self._size:
-            self._refuse()
-        if self._size <= MOST_HELD:
-            data = self._handle.read(0, self._size + 1)
-            if len(data) != self._size or sha256(data).digest() != self._digest:
+    def _verify(self) -> tuple[bytes | None, bytes]:
+        """All bytes, where they are held in memory; else None, and the digests of all blocks."""
+        with self._lock:
+            if self._damaged:
                 self._refuse()
-            self._data = data
-            return
-        self._digests = _known.get(self._digest, self._size)
-        if self._digests is None:
-            self._digests = self._hashed()
-            _known.keep(self._digest, self._size, self._digests)
+            if self._data is None and self._digests is None:
+                told = self._handle.state.size
+                if told >= 0 and told != self._size:
+                    self._refuse()
+                if self._size <= MOST_HELD:
+                    data = self._handle.read(0, self._size + 1)
+                    if len(data) != self._size or sha256(data).digest() != self._digest:
+                        self._refuse()
+                    self._data = data
+                else:
+                    self._digests = _known.get(self._digest, self._size)
+                    if self._digests is None:
+                        self._learn()
+            return self._data, self._digests or b""
+
+    def _learn(self) -> None:
+        self._digests = self._hashed()
+        _known.keep(self._digest, self._size, self._digests)
 
     def _hashed(self) -> bytes:
         whole, digests, size = sha256(), bytearray(), 0
@@ -215,16 +221,16 @@ class VerifiedHandle:
             self._refuse()
         return bytes(digests)
 
-    def _check(self, number: int, block: bytes | memoryview) -> None:
-        assert self._digests is not None
+    def _check(self, digests: bytes, number: int, block: bytes | memoryview) -> None:
         at = number * _DIGEST
-        if sha256(block).digest() != self._digests[at : at + _DIGEST]:  # type: ignore[arg-type]  # any buffer
+        if sha256(block).digest() != digests[at : at + _DIGEST]:  # type: ignore[arg-type]  # any buffer
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        first, self._damaged = not self._damaged, True
-        self._data = self._digests = None
-        self._last = (-1, b"")
+        with self._lock:
+            first, self._damaged = not self._damaged, True
+            self._data = self._digests = None
+            self._last = (-1, b"")
         if first and self._on_damage is not None:
             self._on_damage()
         raise IntegrityError(

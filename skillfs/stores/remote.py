@@ -243,10 +243,11 @@ class RemoteHandle:
         end = offset + length if size < 0 else min(offset + length, size)
         if end < offset or (end == offset and size != 0):
             return b""
-        if self._start is not None and end <= len(self._start):
-            return self._start[offset:end]
-        if self._start and offset < len(self._start):
-            return self._start[offset:] + self._source.get(self._key, len(self._start), end, self.state)
+        known = self._start  # once: another thread may set it meanwhile
+        if known is not None and end <= len(known):
+            return known[offset:end]
+        if known and offset < len(known):
+            return known[offset:] + self._source.get(self._key, len(known), end, self.state)
         data = self._source.get(self._key, offset, end, self.state)
         self._met = True
         if offset == 0 and len(data) <= KEPT:

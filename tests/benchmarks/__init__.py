@@ -13,10 +13,10 @@ files), and used again while its stamp matches. At 10,000 skills it is some 117,
 1.44 GB, and the whole folder takes 9 GB with the state that the peers need. Nothing outside it is written,
 but for the virtual environments of `--peers`.
 
-Peers are optional. `git`, `rclone` and `fdfind` are used when they are on the path (on Debian:
-`apt-get install git rclone fd-find`). With `--peers DIR`, `deepagents`, `pydantic-ai-skills`, `fastmcp` and
-`skills-ref` are installed with pip, each into a virtual environment of its own in that folder, unless they
-are there already; without it they are reported as not installed.
+Peers are optional. `git`, `rclone`, `fdfind` and `bindfs` are used when they are on the path (on Debian:
+`apt-get install git rclone fd-find bindfs`). With `--peers DIR`, `deepagents`, `pydantic-ai-skills`,
+`fastmcp`, `skills-ref` and `fusepy` are installed with pip, each into a virtual environment of its own in
+that folder, unless they are there already; without it they are reported as not installed.
 
 How it is measured: floor, peers and skillfs take turns, A B C A B C, each turn in a fresh process, on a warm
 page cache; the median of the turns is shown. Costs are CPU seconds, user and system, of the process and its
@@ -31,11 +31,17 @@ written with boto3. "15 ms away" is the wall time when every answer comes 15 ms 
 The rows that begin with `mcp-` make small stores of their own, and need the `mcp` package, which comes with
 the tests: the floor is a tool of the same SDK that answers what it has at hand.
 
+The rows that begin with `mount-` need the kernel's FUSE with `fusermount3` (on Debian: `fuse3`), and
+`fsspec.fuse`, by `fusepy`, needs libfuse 2 (`libfuse2`). They tell wall time, for most of what is waited for
+there is another process: the server of the mount point, whose CPU seconds and peak memory the notes tell.
+The plainest programs have no mount point at all, and on S3 ask for what is read on one connection.
+
 Look-ups and trees are timed on the main corpus; `--lookups-skills 86000` makes a second one of a million
 small files for them, which takes some minutes and 7 GB.
 
 The modules: `corpus` makes the files and `bucket` is the server; `floors`, `peers` and `rows` hold what is
 timed on disk, `searching` and `history` what is timed there of search and of snapshots, `remote` what is
-timed on S3, `mcp_calls` what is timed over MCP; `measure` is the clockwork that runs in every process;
-`harness` has the taking of turns, the targets and the table.
+timed on S3, `mcp_calls` what is timed over MCP, `mounting` what is timed at the mount points that
+`mount_points` makes; `measure` is the clockwork that runs in every process; `harness` has the taking of
+turns, the targets and the table.
 """

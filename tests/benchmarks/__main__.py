@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks import corpus, harness, history, mcp_calls, peers, watching
+from tests.benchmarks import corpus, harness, history, mcp_calls, mounting, peers, watching
 from tests.benchmarks.bucket import LIBRARY, Bucket
 from tests.benchmarks.harness import Contender, Limit, Row
 
@@ -191,6 +191,7 @@ def rows(made: corpus.Corpus, lookups: corpus.Corpus, environments: Path | None)
         ),
         *_search_rows(store, index, state),
         *_history_rows(store, index, state),
+        *mounting.rows(store, state, reading, environments),
         Row(
             "cli-start",
             "skillfs -s sample_skills tree",
@@ -488,6 +489,7 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
         "snapshot-first": made,
         "verify": made,
         "versions": made,
+        "mount-walk": made,
         "look-up": lookups,
         "tree": lookups,
     }
@@ -495,7 +497,7 @@ def prepare(made: corpus.Corpus, lookups: corpus.Corpus, wanted: list[Row]) -> s
         (str(needed_by[name].store), f"{needed_by[name].state}/index.sqlite")
         for name in names & set(needed_by)
     }
-    if names & {"read-huge", "read-small"}:
+    if names & {"read-huge", "read-small", "mount-read"}:
         indexes.add((str(made.reading), f"{state}/reading.sqlite"))
     for root, index in sorted(indexes):
         arguments = {"store": root, "index": index}
@@ -556,7 +558,9 @@ def main() -> None:
     remote = [row.name for row in remote_rows("", "")]
     watched = [row.name for row in watching_rows("", "")]
     calls = [row.name for row in mcp_calls.rows()]
+    mounted = [row.name for row in mounting.remote_rows("", "", None)]
     every = rows(nothing, nothing, None) + remote_rows("", "") + watching_rows("", "") + mcp_calls.rows()
+    every += mounting.remote_rows("", "", None)
     if options.list:
         print("\n".join(f"{row.name:16}  {row.title}" for row in every))
         return
@@ -565,7 +569,7 @@ def main() -> None:
         parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
     asked = set(options.only or (row.name for row in every))
     made = lookups = nothing
-    if asked - set(remote) - set(watched) - set(calls):
+    if asked - set(remote) - set(watched) - set(calls) - set(mounted):
         say(f"corpus of {options.skills:,} skills …")
         made = lookups = corpus.ensure(options.corpus.resolve() / f"{options.skills}", options.skills)
     if options.lookups_skills:
@@ -575,9 +579,8 @@ def main() -> None:
     if options.peers:
         peers.install(options.peers)
 
-    wanted = [
-        row for row in rows(made, lookups, options.peers and options.peers.resolve()) if row.name in asked
-    ]
+    environments = options.peers and options.peers.resolve()
+    wanted = [row for row in rows(made, lookups, environments) if row.name in asked]
     obstacle = None
     if wanted:
         say("warming up, and making indexes …")
@@ -597,6 +600,13 @@ def main() -> None:
             every = watching_rows(store, state)
             wanted += [row for row in every if row.name in asked]
         wanted += [row for row in mcp_calls.rows() if row.name in asked]
+        if asked & set(mounted):
+            say("buckets to mount …")
+            contents = {"skills": _REMOTE_SKILLS, "files": _FILES, "small_files": False}
+            library = stack.enter_context(Bucket("library", **contents)).endpoint
+            endless = stack.enter_context(Bucket("endless", blocks=mounting.BLOCKS)).endpoint
+            every = mounting.remote_rows(library, endless, environments)
+            wanted += [row for row in every if row.name in asked]
         results = [harness.compete(row, options.rounds, say) for row in wanted]
 
     shape = made.shape

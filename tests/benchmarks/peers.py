@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tests.benchmarks.measure import Meter, command, microseconds
 
-PACKAGES = ("deepagents", "pydantic-ai-skills", "fastmcp", "skills-ref")
-PROGRAMS = ("git", "rclone", "fdfind")
+PACKAGES = ("deepagents", "pydantic-ai-skills", "fastmcp", "skills-ref", "fusepy")
+PROGRAMS = ("git", "rclone", "fdfind", "bindfs")
+_WITH = {"fusepy": ("fsspec", "s3fs")}  # whose `fsspec.fuse` it is for
 
 
 def install(folder: Path) -> None:
@@ -30,7 +31,8 @@ def install(folder: Path) -> None:
         print(f"installing {package} …", file=sys.stderr)
         venv.create(folder / package, with_pip=True)
         python = folder / package / "bin" / "python"
-        done = subprocess.run([python, "-m", "pip", "install", "--quiet", package], stderr=subprocess.DEVNULL)
+        argv = [python, "-m", "pip", "install", "--quiet", package, *_WITH.get(package, ())]
+        done = subprocess.run(argv, stderr=subprocess.DEVNULL)
         if done.returncode:
             shutil.rmtree(folder / package)
 
@@ -40,7 +42,8 @@ def python_of(folder: Path | None, package: str) -> str | None:
     if folder is None:
         return None
     python = folder / package / "bin" / "python"
-    found = list((folder / package).glob(f"lib/python3*/site-packages/{package.replace('-', '_')}"))
+    name = package.replace("-", "_")
+    found = list((folder / package).glob(f"lib/python3*/site-packages/{name}-*.dist-info"))
     return str(python) if found and python.exists() else None
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -205,3 +209,61 @@ def test_it_passes_on_what_is_of_the_file() -> None:
     with opened(file, b"a") as handle:
         assert (handle.state, handle.settled(), handle.unchanged()) == (file.state, file.state, True)
     assert file.closed
+
+
+# -- threads -------------------------------------------------------------------------------------------------
+
+
+class SlowFile(File):
+    """A file that is hashed while others come to read it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.hashing = threading.Event()
+        self.go_on = threading.Event()
+        self.whole = 0
+
+    def blocks(self) -> Iterator[bytes]:
+        self.whole += 1
+        self.hashing.set()
+        assert self.go_on.wait(20)
+        yield from super().blocks()
+
+
+def test_of_several_threads_one_hashes_the_whole() -> None:
+    data = bytes(range(60))
+    file = SlowFile(data)
+    with opened(file, data) as handle, ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(handle.read, at, 20) for at in (0, 5, 30, 40)]
+        assert file.hashing.wait(20)
+        file.go_on.set()
+        assert [f.result(20) for f in found] == [data[at : at + 20] for at in (0, 5, 30, 40)]
+    assert file.whole == 1
+
+
+def test_several_threads_have_the_bytes_or_an_error() -> None:
+    data = bytes(range(256))
+    file, told = File(data), list[int]()
+    handle = VerifiedHandle(file, digest_of(data), len(data), lambda: told.append(1))
+
+    def read(number: int) -> int:
+        numbers, refused = random.Random(number), 0
+        for count in range(400):
+            offset, length = numbers.randrange(256), numbers.randrange(2 * BLOCK)
+            try:
+                assert handle.read(offset, length) == data[offset : offset + length]
+            except IntegrityError:
+                refused += 1
+            if number == 0 and count == 200:
+                file.data = data[::-1]
+        return refused
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            refused = list(threads.map(read, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert refused[0] > 100
+    assert told == [1]

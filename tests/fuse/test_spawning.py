@@ -1,0 +1,251 @@
+"""`SkillFileSystem.mount`: a server as a process of its own, and its end, whatever ends first."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from skillfs import SkillFileSystem
+from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, StoreUnavailableError
+from skillfs.fuse import spawning
+from skillfs.fuse.mountpoints import State, mount_point_at, states_of
+from tests.conftest import skill_md, write
+from tests.fuse.mounting import SECONDS, ended, held_open, is_alive, left_below, stop
+from tests.mountable import needs_mount_points
+
+pytestmark = needs_mount_points
+
+Opener = Callable[..., SkillFileSystem]
+
+
+@pytest.fixture
+def fs(skills: Path) -> SkillFileSystem:
+    return SkillFileSystem(skills)
+
+
+def test_a_mount_point_answers_when_it_is_there_and_is_gone_after(
+    fs: SkillFileSystem, mountpoint: Path
+) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with fs.mount(mountpoint) as folder:
+        assert os.fspath(folder) == folder.path == str(mountpoint)
+        assert (mountpoint / "pdf/a.txt").read_text() == "first"
+        point = mount_point_at(str(mountpoint))
+        assert point is not None
+        assert states_of([point]) == [(State.SERVED, folder.pid)]
+        assert os.getsid(folder.pid) == folder.pid != os.getsid(0)
+        with pytest.raises(SkillFSError, match="already"):
+            fs.mount(mountpoint)
+        with pytest.raises(SkillFSError, match="already"):
+            fs.mount(mountpoint, force=True)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert not left_below(mountpoint.parent)
+    assert not is_alive(folder.pid)
+    assert os.listdir(mountpoint) == []
+    folder.close()
+    with fs.mount(str(mountpoint)) as again:
+        assert again.pid != folder.pid
+    mountpoint.rmdir()
+
+
+def test_what_is_served_is_what_the_filesystem_shows(root: Path, mountpoint: Path) -> None:
+    write(root, {f"{name}/SKILL.md": skill_md(name) for name in ("a", "b")})
+    write(root, {"a/x.log": "x", "a/y.txt": "y"})
+    fs = SkillFileSystem(root, index=":memory:", base_paths=["a"], ignore=["*.log"])
+    with fs.mount(mountpoint):
+        assert sorted(str(p.relative_to(mountpoint)) for p in mountpoint.rglob("*")) == [
+            "a", "a/SKILL.md", "a/y.txt"
+        ]  # fmt: skip
+    several = SkillFileSystem({"one": root, "two": {"store": root, "store_id": "0" * 32, "ignore": ["b"]}})
+    with several.mount(mountpoint):
+        assert sorted(os.listdir(mountpoint)) == ["one", "two"]
+        assert os.listdir(mountpoint / "two") == ["a"]
+
+
+def test_a_server_that_was_killed_leaves_nothing_after_closing(fs: SkillFileSystem, mountpoint: Path) -> None:
+    with fs.mount(mountpoint) as folder:
+        os.kill(folder.pid, signal.SIGKILL)
+        assert ended(folder.pid)
+        point = mount_point_at(str(mountpoint))
+        assert point is not None
+        assert states_of([point]) == [(State.STALE, None)]
+        with pytest.raises(InvalidArgumentError, match=r"is gone.*--force"):
+            fs.mount(mountpoint)
+        with fs.mount(mountpoint, force=True) as anew:
+            assert (mountpoint / "pdf/a.txt").read_text() == "first"
+            folder.close()
+            # What is closed is the earlier one.
+            assert (mountpoint / "pdf/a.txt").read_text() == "first"
+        assert not is_alive(anew.pid)
+    assert not left_below(mountpoint.parent)
+    with fs.mount(mountpoint) as folder:
+        os.kill(folder.pid, signal.SIGKILL)
+    assert not left_below(mountpoint.parent)
+
+
+def test_files_that_stay_open_do_not_keep_it(fs: SkillFileSystem, mountpoint: Path) -> None:
+    folder = fs.mount(mountpoint)
+    with held_open(mountpoint / "pdf/a.txt") as file:
+        folder.close()
+        assert not is_alive(folder.pid)
+        assert not left_below(mountpoint.parent)
+        with pytest.raises(OSError, match=r"not connected|abort"):
+            os.read(file, 10)
+
+
+def test_one_that_is_forgotten_ends(fs: SkillFileSystem, mountpoint: Path) -> None:
+    folder = fs.mount(mountpoint)
+    pid = folder.pid
+    del folder
+    gc.collect()
+    assert not is_alive(pid)
+    assert not left_below(mountpoint.parent)
+
+
+def test_a_fork_does_not_close_what_its_parent_has(fs: SkillFileSystem, mountpoint: Path) -> None:
+    with fs.mount(mountpoint) as folder:
+        fork = multiprocessing.get_context("fork").Process(target=folder.close)
+        fork.start()
+        fork.join(SECONDS)
+        assert fork.exitcode == 0
+        assert (mountpoint / "pdf/a.txt").read_text() == "first"
+
+
+_HOLDER = """
+import sys
+from skillfs import SkillFileSystem
+folder = SkillFileSystem(sys.argv[1]).mount(sys.argv[2])
+print(folder.pid, flush=True)
+sys.stdin.readline()
+raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["raise", "kill", "kill both"])
+def test_it_ends_with_its_parent(skills: Path, mountpoint: Path, how: str) -> None:
+    command = [sys.executable, "-c", _HOLDER, skills, mountpoint]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        pid = int(holder.stdout.readline())
+        assert (mountpoint / "pdf/a.txt").read_text() == "first"
+        if how == "kill both":
+            os.kill(pid, signal.SIGKILL)
+        if how.startswith("kill"):
+            holder.kill()
+        holder.communicate("\n")
+    assert ended(pid)
+    if how == "kill both":
+        assert left_below(mountpoint.parent)
+        with SkillFileSystem(skills).mount(mountpoint, force=True):
+            assert (mountpoint / "pdf/a.txt").read_text() == "first"
+    assert not left_below(mountpoint.parent)
+
+
+def test_errors_of_the_server_are_those_of_the_call(
+    root: Path, skills: Path, mountpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = SkillFileSystem(skills, index=":memory:")
+    shutil.move(skills, tmp_path / "moved")
+    with pytest.raises(NotFoundError) as told:
+        gone.mount(mountpoint)
+    with pytest.raises(NotFoundError) as same:
+        SkillFileSystem(skills, index=":memory:")
+    assert told.value.message == same.value.message
+    # A relative path, from another folder.
+    for name in ("here", "there"):
+        write(tmp_path / name, {"s/a/SKILL.md": skill_md("a")})
+    monkeypatch.chdir(tmp_path / "here")
+    fs = SkillFileSystem("s")
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(InvalidArgumentError, match="absolute"):
+        fs.mount(mountpoint)
+    # A server that says nothing.
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(spawning, "_BEGIN", "import sys; sys.stdin.buffer.read(10)")
+    with pytest.raises(StoreUnavailableError, match="standard error"):
+        fs.mount(mountpoint)
+    assert not left_below(mountpoint.parent)
+
+
+def test_the_kernel_refuses(fs: SkillFileSystem, mountpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoreUnavailableError, match="refused"):
+        spawning.start_server(fs, str(mountpoint / "missing"), allow_other=False, parent=os.getpid())
+    assert "fuse" in capfd.readouterr().err
+
+
+class Mine(LocalFileSystem):  # type: ignore[misc]
+    """A filesystem that is sent by its name."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.storage_options.get("sent"):
+            return pickle.loads, (b"cno_such_module\nthing\n.",)
+        raise TypeError("not to be sent")
+
+
+def test_what_no_other_process_can_read_is_refused(root: Path, mountpoint: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/skills-to-mount/a/SKILL.md", skill_md("a").encode())
+    try:
+        fs = SkillFileSystem("memory://skills-to-mount")
+        with pytest.raises(InvalidArgumentError, match="memory"):
+            fs.mount(mountpoint)
+    finally:
+        memory.rm("/skills-to-mount", recursive=True)
+
+
+def test_places_of_modules_and_credentials_are_sent_privately(
+    skills: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A module that only this process finds, by a place it has added.
+    write(tmp_path / "modules", {"only_here.py": "import skillfs.filesystem\n"
+          "class Own(skillfs.filesystem.SkillFileSystem):\n    protocol = 'own-skill'\n"})  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    import only_here  # type: ignore[import-not-found]
+
+    with only_here.Own(skills, index=":memory:", store_id="c" * 32).mount(mountpoint) as folder:
+        assert (mountpoint / "pdf/a.txt").read_text() == "first"
+        for name in ("cmdline", "environ"):
+            assert b"cccccccc" not in Path(f"/proc/{folder.pid}/{name}").read_bytes()
+
+
+def test_two_at_once_make_one(fs: SkillFileSystem, mountpoint: Path) -> None:
+    made, refused = [], []
+
+    def mount() -> None:
+        try:
+            made.append(fs.mount(mountpoint))
+        except InvalidArgumentError as error:
+            refused.append(error.message)
+
+    threads = [threading.Thread(target=mount) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), len(refused)) == (1, 1)
+    assert left_below(mountpoint.parent) == [str(mountpoint)]
+    made[0].close()
+
+
+def test_a_server_that_is_stopped_is_ended_all_the_same(
+    fs: SkillFileSystem, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "_END_SECONDS", 0.3)
+    folder = fs.mount(mountpoint)
+    stop(folder.pid)
+    folder.close()
+    assert not is_alive(folder.pid)
+    assert not left_below(mountpoint.parent)
