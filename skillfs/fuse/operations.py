@@ -58,7 +58,7 @@ class Operations:
         self._still = view.is_still
         self._seconds = STILL_SECONDS if self._still else KEPT_SECONDS
         self._config: Any = None
-        self._files = OpenFiles(remote=view.is_remote)
+        self._files = OpenFiles()
         self._versions = Versions(TOLD_SECONDS, self._on_outdated)
         self._lock = threading.Lock()
         self._correcting: dict[str, threading.Event] = {}
@@ -75,6 +75,7 @@ class Operations:
 
     def destroy(self, path: str) -> None:
         """Close what is open."""
+        self._config = None
         self._files.close_all()
         self._view.flush()
 

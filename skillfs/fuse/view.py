@@ -103,11 +103,6 @@ class KernelView:
         """Whether nothing of it ever changes: all of it is snapshots."""
         return all(isinstance(mount.engine.store, SnapshotStore) for mount in self._mounts.values())
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether a reading may be a request."""
-        return any(mount.engine.store.remote for mount in self._mounts.values())
-
     def flush(self) -> None:
         """Keep what readings have learned."""
         for mount in self._mounts.values():

@@ -36,10 +36,13 @@ FIRST_WINDOW = 256 << 10
 LARGEST_WINDOW = 8 << 20
 """Bytes of a window of a file that has been read on and on."""
 
+LONG_RUN = 2 * LARGEST_WINDOW
+"""Bytes that are read on and on before two windows are fetched ahead: many a reader stops earlier."""
+
 MOST_OF_FILE = 24 << 20
 """Bytes that are held of one file: the window that is read and two ahead."""
 
-MOST_IN_ALL = 256 << 20
+MOST_IN_ALL = 128 << 20
 """Bytes that are held of all files together; a file gets its share of them, however many are being read."""
 
 BEHIND = 2 << 20
@@ -97,15 +100,17 @@ class _Run:
         end: The end of the furthest reading.
         fetched: The end of the last window ahead.
         window: Bytes of the next one.
+        read: Bytes that were read.
         touched: The last reading there, counted.
     """
 
-    __slots__ = ("end", "fetched", "start", "touched", "window")
+    __slots__ = ("end", "fetched", "read", "start", "touched", "window")
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
         self.end = self.fetched = end
         self.window = FIRST_WINDOW
+        self.read = end - start
         self.touched = 0
 
     def wants(self, window: Window) -> bool:
@@ -254,6 +259,7 @@ class Plan:
             own = _Run(start, end)
         else:
             runs.remove(own)
+            own.read += max(0, end - own.end)
             own.end = max(own.end, end)
         own.start = max(own.start, own.end - BEHIND)
         own.fetched = max(own.fetched, own.end)
@@ -299,7 +305,7 @@ class Plan:
                 if window.start <= at < window.end:
                     under_way += window.start >= run.end
                     at = window.end
-            if at >= self._size or under_way >= (2 if run.window >= LARGEST_WINDOW else 1):
+            if at >= self._size or under_way >= (2 if run.read >= LONG_RUN else 1):
                 break
             third = self._room.share(self) // 3
             length = min(run.window, third - third % FIRST_WINDOW)

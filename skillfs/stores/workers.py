@@ -23,9 +23,13 @@ class Workers:
 
     Those of `concurrent.futures` would keep the interpreter from ending for as long as a store does not
     answer. These are left where they are, and nobody waits for them.
+
+    Args:
+        most: How many there are at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_WORKERS) -> None:
+        self._most = most
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[Any], Any], Any] | None] = SimpleQueue()
         self._threads = 0
         self._ended = False
@@ -44,7 +48,7 @@ class Workers:
         """Have something done to an item."""
         future: Future[T] = Future()
         self._tasks.put((future, work, item))
-        if self._threads < MOST_WORKERS:
+        if self._threads < self._most:
             self._threads += 1
             threading.Thread(target=self._run, name="skillfs-worker", daemon=True).start()
         return future

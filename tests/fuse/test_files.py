@@ -47,7 +47,7 @@ def opened(fs: SkillFileSystem, path: str) -> StoreFile:
 
 @pytest.fixture
 def files() -> Iterator[OpenFiles]:
-    table = OpenFiles(remote=True)
+    table = OpenFiles()
     yield table
     table.close_all()
 
@@ -289,7 +289,7 @@ def test_opening_fails_where_reading_would(
 
 def test_a_locked_file_on_s3(bucket: Bucket, faulty: FaultyS3, remote: SkillFileSystem) -> None:
     lock = remote.lock()
-    files = OpenFiles(remote=True)
+    files = OpenFiles()
     number = files.add(opened(at(bucket, faulty, lock=lock), "a/large.bin"))
     read_by_many(lambda offset, length: files.read(number, offset, length), DATA)
     files.close_all()
@@ -321,7 +321,7 @@ def test_nothing_is_held_of_a_closed_file(remote: SkillFileSystem, files: OpenFi
 
 def test_the_threads_end_with_the_table(remote: SkillFileSystem) -> None:
     before = workers()
-    files = OpenFiles(remote=True)
+    files = OpenFiles()
     number = files.add(opened(remote, "a/large.bin"))
     for offset in range(0, MIB, PIECE):
         files.read(number, offset, PIECE)

@@ -26,7 +26,14 @@ PIECE = 128 * KIB
 SECONDS = 20
 """After which a thread that should have ended has not."""
 
-SMALL = {"PAGE": 4, "FIRST_WINDOW": 16, "LARGEST_WINDOW": 128, "MOST_OF_FILE": 384, "BEHIND": 24}
+SMALL = {
+    "PAGE": 4,
+    "FIRST_WINDOW": 16,
+    "LARGEST_WINDOW": 128,
+    "LONG_RUN": 256,
+    "MOST_OF_FILE": 384,
+    "BEHIND": 24,
+}
 
 
 class Tasks:
@@ -94,7 +101,7 @@ steps = st.lists(st.one_of(readings, onward, onward, work, failure), max_size=60
 
 def test_any_readings_in_any_order_give_the_bytes(small: None) -> None:
     @given(steps=steps, start=st.sampled_from([0, 1, 50]), most=st.sampled_from([40, 384, 4_000]))
-    @settings(max_examples=200)
+    @settings(max_examples=200, deadline=None)
     def check(steps: list[tuple[str, int, int]], start: int, most: int) -> None:
         file, tasks, room = File(LARGE), Tasks(), Room(most)
         ahead = reader(file, tasks, room, start)
@@ -137,7 +144,7 @@ def assert_disjoint(plan: Plan) -> None:
 def test_plans_are_sound_whatever_ends_when(small: None) -> None:
     # As threads have it: several readings at a time, each window ends some time after it was begun.
     @given(steps=steps, numbers=st.randoms(use_true_random=False))
-    @settings(max_examples=200)
+    @settings(max_examples=200, deadline=None)
     def check(steps: list[tuple[str, int, int]], numbers: random.Random) -> None:
         room = Room(600)
         plans = [Plan(3_000, room), Plan(3_000, room, b"start")]
@@ -305,6 +312,18 @@ def test_windows_grow_and_end_where_blocks_do() -> None:
     lengths = [length // (256 * KIB) for _, length in file.fetches[2:]]
     assert lengths[:6] == [2, 4, 8, 16, 32, 32]
     assert all((offset + length) % (256 * KIB) == 0 for offset, length in file.fetches[1:])
+
+
+def test_little_is_fetched_for_who_stops_early() -> None:
+    file, tasks = Zeros(100 * MIB), Tasks()
+    ahead = ReadAhead(file.fetch, file.size, cast(Workers, tasks))
+    for offset, length in pieces(60 * MIB, PIECE, None):
+        ahead.read(offset, length)
+        tasks.run_all()
+        read, fetched = offset + length, sum(length for _, length in file.fetches)
+        assert fetched <= min(4 * read + 256 * KIB, read + 3 * LARGEST_WINDOW)
+        if read < 16 * MIB:
+            assert fetched <= read + 2 * LARGEST_WINDOW
 
 
 def test_two_places_of_a_file_are_read_on_from() -> None:
