@@ -38,6 +38,7 @@ __all__ = [
     "is_ready",
     "mount_point_at",
     "mount_points",
+    "mount_points_of",
     "resolved",
     "states_of",
     "unmount",
@@ -128,6 +129,11 @@ def mount_points() -> list[MountPoint]:
 def mount_point_at(path: str) -> MountPoint | None:
     """The mount point at a path as `resolved` gives it; None where there is none of this user's."""
     return next((point for point in mount_points() if point.path == path), None)
+
+
+def mount_points_of(device: str) -> list[MountPoint]:
+    """Where a mounted filesystem is to be found by now: folders above it may have been renamed."""
+    return [point for point in mount_points() if point.device == device]
 
 
 def is_mounted(device: str) -> bool:

@@ -18,7 +18,14 @@ from typing import NoReturn
 
 from skillfs.errors import SkillFSError
 from skillfs.fuse.library import run
-from skillfs.fuse.mountpoints import MOUNTS, MountPoint, is_mounted, mount_point_at, unmount
+from skillfs.fuse.mountpoints import (
+    MOUNTS,
+    MountPoint,
+    is_mounted,
+    mount_point_at,
+    mount_points_of,
+    unmount,
+)
 from skillfs.fuse.operations import Operations
 from skillfs.fuse.view import KernelView
 
@@ -116,6 +123,7 @@ class _Server:
         self._on_ready = on_ready
         self._tell = tell
         self._point: MountPoint | None = None
+        self._unmounted = False
         self._deadline: float | None = None
         self._error: BaseException | None = None
         # Where libfuse does not end, the process does not wait for it.
@@ -164,10 +172,13 @@ class _Server:
 
     def _unmount(self) -> None:
         point = self._point or mount_point_at(self._mountpoint)
-        if point is None:
+        # Once only: afterwards the number of the device may be another's.
+        if point is None or self._unmounted:
             return
         try:
-            unmount(point, "the mount point", lazily=True)
+            for each in mount_points_of(point.device):
+                unmount(each, "the mount point", lazily=True)
+            self._unmounted = True
         except SkillFSError as error:
             _log.error("%s", error)
 

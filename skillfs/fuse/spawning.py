@@ -40,10 +40,14 @@ if TYPE_CHECKING:
 __all__ = ["MountedFolder", "Order", "mount_folder", "start_server"]
 
 # What `python -m skillfs.fuse` does, but with the places of modules that this process has.
-_BEGIN = (
-    "import pickle, runpy, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "runpy.run_module('skillfs.fuse', run_name='__main__', alter_sys=True)"
-)
+_BEGIN = """
+import pickle, runpy, sys
+try:
+    sys.path[:] = pickle.load(sys.stdin.buffer)
+except EOFError:
+    sys.exit()  # who started this was interrupted
+runpy.run_module("skillfs.fuse", run_name="__main__", alter_sys=True)
+"""
 
 _LOOK_SECONDS = 0.25
 _END_SECONDS = GRACE_SECONDS + 4

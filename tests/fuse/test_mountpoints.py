@@ -198,7 +198,9 @@ def test_a_server_that_hangs_is_told_apart_and_replaced(
     assert point is not None
     stop(folder.pid)
     monkeypatch.setattr(mountpoints, "ANSWER_SECONDS", 0.2)
-    assert states_of([point, point]) == [Standing(State.HUNG, None)] * 2
+    for standing in states_of([point, point]):
+        # Some kernels tell who serves it.
+        assert standing in (Standing(State.HUNG, None), Standing(State.HUNG, folder.pid))
     with pytest.raises(InvalidArgumentError, match=r"does not answer.*--force"):
         fs.mount(mountpoint)
     with fs.mount(mountpoint, force=True) as anew:

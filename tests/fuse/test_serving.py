@@ -104,6 +104,16 @@ def test_open_files_keep_it_for_a_moment_only(skills: Path, mountpoint: Path) ->
     assert entry.path == "pdf/a.txt"
 
 
+def test_a_folder_above_that_is_renamed(skills: Path, mountpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "above/point").mkdir(parents=True)
+    with served(skills, tmp_path / "above/point") as process:
+        (tmp_path / "above").rename(tmp_path / "renamed")
+        assert (tmp_path / "renamed/point/pdf/a.txt").read_text() == "first"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert not left_below(tmp_path)
+
+
 def test_a_second_signal_ends_it_at_once(skills: Path, mountpoint: Path) -> None:
     with served(skills, mountpoint) as process, held_open(mountpoint / "pdf/a.txt"):
         for _ in range(2):

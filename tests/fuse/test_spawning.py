@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,39 @@ def test_it_ends_with_its_parent(skills: Path, mountpoint: Path, how: str) -> No
     assert not left_below(mountpoint.parent)
 
 
+_WAITING = """
+import os, sys, time
+from skillfs.fuse.spawning import start_server
+
+class Slow:
+    def __reduce__(self):
+        return time.sleep, (60,)
+    def kernel_mounts(self):
+        return []
+
+start_server(Slow(), sys.argv[1], allow_other=False, parent=os.getpid())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_it_ends_with_its_parent_while_it_opens_the_stores(mountpoint: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _WAITING, mountpoint]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+        children = Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children")
+        while not (found := children.read_text().split()) or b"runpy" not in _arguments(found[0]):
+            assert waiting.poll() is None
+            time.sleep(0.01)
+        waiting.send_signal(number)
+        _, errors = waiting.communicate(timeout=SECONDS)
+        assert waiting.returncode == -number
+        assert errors.endswith("KeyboardInterrupt\n" if number == signal.SIGINT else "")
+    assert ended(int(found[0]))
+
+
+def _arguments(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_errors_of_the_server_are_those_of_the_call(
     root: Path, skills: Path, mountpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +227,13 @@ class Mine(LocalFileSystem):  # type: ignore[misc]
         if self.storage_options.get("sent"):
             return pickle.loads, (b"cno_such_module\nthing\n.",)
         raise TypeError("not to be sent")
+
+
+def test_what_cannot_be_made_again_is_refused(skills: Path, mountpoint: Path) -> None:
+    for options, message in (({}, "can be pickled"), ({"sent": True}, "can be imported")):
+        fs = SkillFileSystem(str(skills), fs=Mine(**options), index=":memory:")
+        with pytest.raises(InvalidArgumentError, match=message):
+            fs.mount(mountpoint)
 
 
 def test_what_no_other_process_can_read_is_refused(root: Path, mountpoint: Path) -> None:
