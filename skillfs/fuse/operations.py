@@ -87,8 +87,7 @@ class Operations:
         Raises:
             OSError: The file is open, and another by now (ESTALE).
         """
-        if handle is not None and (node := self._versions.node(handle)) is not None:
-            self._versions.told.add(path, node)
+        if handle is not None and (node := self._versions.tell_open(handle)) is not None:
             return node
         for _ in range(_MOST_LOOKS):
             moment = self._versions.moment()
@@ -129,14 +128,11 @@ class Operations:
         """
         path, listing = self._folders[handle]
         above = path if path == "/" else path + "/"
-        versions = self._versions
         for number in range(offset, len(listing)):
             name, node = listing[number]
             known = name not in (b".", b"..")
             if node.kind == NodeKind.FILE and not self._still:
-                known = not versions.is_other_open(file := above + name.decode(), node)
-                if known:
-                    versions.told.add(file, node)
+                known = self._versions.tell_listed(above + name.decode(), node)
             yield number + 1, name, node, known
 
     # libfuse takes a folder for one that can be listed by this; `listed` does it.
@@ -204,7 +200,7 @@ class Operations:
         with self._lock:
             other = self._correcting.get(path)
             if other is None:
-                if not self._versions.told.replace(path, node):
+                if not self._versions.believes_other(path, node):
                     return
                 own = self._correcting[path] = threading.Event()
         if other is not None:

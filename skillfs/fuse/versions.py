@@ -51,10 +51,11 @@ class Versions:
         on_outdated: Callable[[bool], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.told = Told(seconds, clock)
+        self._told = Told(seconds, clock)
         self._on_outdated = on_outdated
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
         self._open: dict[int, _Open] = {}
         self._at: dict[str, set[int]] = {}
         self._outdated: set[int] = set()
@@ -79,7 +80,7 @@ class Versions:
         Returns:
             Whether another version of it is open; None when one was opened since: then open it anew.
         """
-        with self._changed:
+        with self._lock:
             others = self._supersede(path, node, moment)
             if others is None:
                 return None
@@ -90,7 +91,7 @@ class Versions:
 
     def remove(self, handle: int) -> None:
         """A file was closed."""
-        with self._changed:
+        with self._lock:
             found = self._open.pop(handle, None)
             if found is None:
                 return
@@ -103,18 +104,23 @@ class Versions:
                 if not self._outdated:
                     self._on_outdated(False)
 
-    def node(self, handle: int) -> Node | None:
-        """What an open file was when it was opened; None where there is no such handle.
+    def tell_open(self, handle: int) -> Node | None:
+        """What an open file was when it was opened, of which the kernel is about to be told.
+
+        Returns:
+            None where there is no such handle.
 
         Raises:
             OSError: It is another by now (ESTALE).
         """
-        found = self._open.get(handle)
-        if found is None:
-            return None
-        if found.outdated:
-            raise stale()
-        return found.node
+        with self._lock:
+            found = self._open.get(handle)
+            if found is None:
+                return None
+            if found.outdated:
+                raise stale()
+            self._told.add(found.path, found.node)
+            return found.node
 
     @contextlib.contextmanager
     def reading(self, handle: int) -> Iterator[None]:
@@ -123,7 +129,7 @@ class Versions:
         Raises:
             OSError: It is another by now (ESTALE).
         """
-        with self._changed:
+        with self._lock:
             found = self._open.get(handle)
             if found is not None:
                 if found.outdated:
@@ -133,25 +139,35 @@ class Versions:
             yield
         finally:
             if found is not None:
-                with self._changed:
+                with self._lock:
                     found.readers -= 1
                     found.until = self._clock() + GRACE_SECONDS
                     if found.outdated:
-                        self._changed.notify_all()
+                        self._answered.notify_all()
 
     def give_up(self, handle: int) -> None:
         """An open file was found to be another by now."""
-        with self._changed:
+        with self._lock:
             if (found := self._open.get(handle)) is not None:
                 self._mark(handle, found)
 
-    def is_other_open(self, path: str, node: Node) -> bool:
-        """Whether another version of a file is open."""
-        handles = self._at.get(path)
-        if not handles:
-            return False
-        with self._changed:
-            return any(_differ(self._open[handle].node, node) for handle in self._at.get(path, ()))
+    def tell_listed(self, path: str, node: Node) -> bool:
+        """The kernel is about to be told of a file that is listed, which is how it was at the last check.
+
+        Returns:
+            False when another version of it is open: then the kernel is not to be told.
+        """
+        with self._lock:
+            handles = self._at.get(path)
+            if handles and any(_differ(self._open[handle].node, node) for handle in handles):
+                return False
+            self._told.add(path, node)
+        return True
+
+    def believes_other(self, path: str, node: Node) -> bool:
+        """Whether the kernel may believe that a file is another than this, and is made to forget that now."""
+        with self._lock:
+            return self._told.replace(path, node)
 
     def tell(self, path: str, node: Node, moment: int) -> bool:
         """The kernel is about to be told of a file, by its path.
@@ -166,12 +182,14 @@ class Versions:
         Returns:
             False when another version was opened since: then the kernel is not to be told, but to look again.
         """
-        if path in self._at:
-            with self._changed:
+        with self._lock:
+            if path in self._at:
                 if self._supersede(path, node, moment) is None:
                     return False
                 self._wait(path, node)
-        self.told.add(path, node)
+                if self._supersede(path, node, moment) is None:
+                    return False  # it was opened while we waited
+            self._told.add(path, node)
         return True
 
     def _supersede(self, path: str, node: Node, moment: int) -> list[int] | None:
@@ -205,11 +223,11 @@ class Versions:
             until = max((end if other.readers else other.until for other in others), default=now)
             if until <= now or now >= end:
                 return
-            self._changed.wait(min(until, end) - now)
+            self._answered.wait(min(until, end) - now)
 
 
 class Told:
-    """What the kernel was told of files lately, and may still believe.
+    """What the kernel was told of files lately, and may still believe; for one thread at a time.
 
     Args:
         seconds: How long it does.
@@ -219,16 +237,17 @@ class Told:
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._lately: dict[str, set[tuple[int, int]]] = {}
-        self._before: dict[str, set[tuple[int, int]]] = {}
+        # Size and time by path; None where there were several.
+        self._lately: dict[str, tuple[int, int] | None] = {}
+        self._before: dict[str, tuple[int, int] | None] = {}
         self._turned = clock()
-        self._lock = threading.Lock()
 
     def add(self, path: str, node: Node) -> None:
         """The kernel is about to be told of a file."""
-        with self._lock:
-            self._turn()
-            self._lately.setdefault(path, set()).add((node.size, node.modified))
+        self._turn()
+        told = node.size, node.modified
+        if self._lately.setdefault(path, told) != told:
+            self._lately[path] = None
 
     def replace(self, path: str, node: Node) -> bool:
         """The kernel is made to forget what it was told of a file, and is going to be told this.
@@ -236,12 +255,11 @@ class Told:
         Returns:
             Whether there was another to be forgotten.
         """
+        self._turn()
         told = node.size, node.modified
-        with self._lock:
-            self._turn()
-            others = (self._lately.get(path, set()) | self._before.pop(path, set())) - {told}
-            self._lately[path] = {told}
-        return bool(others)
+        before, lately = self._before.pop(path, told), self._lately.get(path, told)
+        self._lately[path] = told
+        return before != told or lately != told
 
     def _turn(self) -> None:
         now = self._clock()

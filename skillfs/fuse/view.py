@@ -121,8 +121,14 @@ class KernelView:
         if mount is None:
             row = self._root()
             return Node(row.id or _ROOT_NUMBER, NodeKind.FOLDER, 0, row.modified, row.modified)
+        access = mount.lookup.access()
         with naming(mount.name):
-            row, link = mount.lookup.at(asked, mount.lookup.access())
+            try:
+                row, link = mount.lookup.at(asked, access)
+            except NotFoundError:
+                if not _looked_below(mount, asked):
+                    raise
+                row, link = mount.lookup.at(asked, access)
         if link is None:
             return _node(mount, row, row.kind)
         return _link(mount, _path_of(asked), link)
@@ -214,10 +220,11 @@ class KernelView:
     def facts(self, path: str) -> list[str]:
         """The names of the facts that can be told of an entry: `uuid`, `skill`, and of a file its hashes.
 
-        Of a remote store only hashes that are known: whoever copies all of them is not to read every file.
+        Of a remote store only hashes that are known: whoever copies all of them is not to read every file. Of
+        a link none: the kernel asks for those of what it leads to.
         """
-        mount, row = self._entry(path)
-        if row.uuid is None:
+        mount, row, is_link = self._entry(path)
+        if row.uuid is None or is_link:
             return []
         names = ["uuid"] if row.skill is None else ["uuid", "skill"]
         if mount is None or row.kind != RowKind.FILE:
@@ -238,7 +245,7 @@ class KernelView:
         Raises:
             SkillFSError: As `open`, for a hash that a reading has to tell.
         """
-        mount, row = self._entry(path)
+        mount, row, _ = self._entry(path)
         if name == "uuid":
             return uuid_text(row.uuid) if row.uuid is not None else None
         if name == "skill":
@@ -252,12 +259,13 @@ class KernelView:
                 return mount.reader.details(asked, access)[1]
             return digest_of_file(View(mount, access), asked).hex()
 
-    def _entry(self, path: str) -> tuple[Mount | None, Row]:
+    def _entry(self, path: str) -> tuple[Mount | None, Row, bool]:
         mount, asked = self._asked(path)
         if mount is None:
-            return None, self._root()
+            return None, self._root(), False
         with naming(mount.name):
-            return mount, mount.lookup.at(asked, mount.lookup.access())[0]
+            row, link = mount.lookup.at(asked, mount.lookup.access())
+        return mount, row, link is not None
 
     # -- paths ---------------------------------------------------------------------------------------------
 
@@ -287,6 +295,17 @@ def _top(mount: Mount) -> Row:
     row = engine.query(lambda: engine.catalog.by_path(()))
     assert row is not None
     return row
+
+
+def _looked_below(mount: Mount, asked: Asked) -> bool:
+    """Check a folder that holds no skill as far as is known, unless that was done within `max_age`.
+
+    The kernel asks for each folder on the way to a file, and of one whose skills are new and further down
+    nothing else tells that it is to be seen by now.
+    """
+    engine, path = mount.engine, _path_of(asked)
+    row = engine.query(lambda: engine.catalog.by_path(path.split("/")) if path else None)
+    return row is not None and row.kind == RowKind.FOLDER and mount.ensure_fresh(path)
 
 
 def _path_of(asked: Asked) -> str:

@@ -6,11 +6,14 @@ import contextlib
 import os
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from skillfs import SkillFileSystem
 from tests.conftest import skill_md, write
@@ -19,21 +22,15 @@ if TYPE_CHECKING:
     from tests.servers.s3 import Bucket, S3Server
 
 __all__ = [
-    "EXECUTABLE",
-    "HIDDEN",
-    "SIZES",
-    "TREE",
-    "Shown",
-    "blob",
-    "local_shown",
-    "mounted",
-    "run",
-    "s3_shown",
-    "until",
-]
+    "EXECUTABLE", "HIDDEN", "KEPT", "SECRET", "SIZES", "TREE", "Shown", "blob", "local_shown", "mounted",
+    "names", "opened", "python", "refused", "run", "s3_shown", "until", "whole",
+]  # fmt: skip
 
 SIZES = (0, 1, 4095, 4096, 4097, 131071, 131072, 131073, 300_001)
 """Around a page, and around what the kernel asks for at most without reading ahead."""
+
+KEPT = 0.12
+"""Seconds after which the kernel believes nothing any more of what it was told."""
 
 SECRET = "secret-of-nobody"
 
@@ -75,6 +72,9 @@ HIDDEN: dict[str, str | bytes] = {
 }
 """What lies between, and is not."""
 
+ENVIRONMENT = {"LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+"""Nothing of whoever runs the tests."""
+
 EXECUTABLE = "pdf/scripts/run.sh"
 
 
@@ -102,10 +102,10 @@ class Shown:
 
 
 @contextlib.contextmanager
-def mounted(fs: SkillFileSystem, at: Path) -> Iterator[Path]:
+def mounted(fs: SkillFileSystem, at: Path, **options: Any) -> Iterator[Path]:
     """Show a filesystem in a folder, which is made, for as long as the context lasts."""
     at.mkdir(parents=True, exist_ok=True)
-    with fs.mount(at):
+    with fs.mount(at, **options):
         try:
             yield at
         finally:
@@ -170,7 +170,7 @@ def run(*command: object, status: int = 0, cwd: Path | None = None) -> str:
     """What a program writes; it must end with this status and say nothing on standard error."""
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, timeout=60, check=False, cwd=cwd,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull},
+        env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (status, b""), (command, done)
     return done.stdout.decode(errors="surrogateescape")
@@ -184,3 +184,46 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
             return
         time.sleep(0.02)
     assert condition()
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A file that is open, as a number."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def whole(path: Path) -> str:
+    """What is in a file, by as many readings as it takes."""
+    with opened(path) as fd:
+        parts = []
+        while part := os.read(fd, 65_536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+def names(folder: Path) -> list[str]:
+    """What a folder holds."""
+    return sorted(os.listdir(folder))
+
+
+def refused(work: Callable[[], object]) -> int | None:
+    """The number of the error that something ends with."""
+    with pytest.raises(OSError) as caught:  # noqa: PT011  # its number is what counts
+        work()
+    return caught.value.errno
+
+
+@contextlib.contextmanager
+def python(code: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process of Python; it ends with the context at the latest."""
+    command = [sys.executable, "-I", "-S", "-c", code, *(str(argument) for argument in arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -18,6 +18,7 @@ from skillfs.errors import ChangedError
 from skillfs.fuse.operations import KEPT_SECONDS, STILL_SECONDS, Operations
 from tests.conftest import skill_md, write
 from tests.fuse.test_view import view_of
+from tests.test_unknown_sizes import Unmeasured
 
 Opener = Callable[..., SkillFileSystem]
 FILE = "/pdf/a.txt"
@@ -190,15 +191,27 @@ def test_nothing_is_kept_while_a_version_is_open_that_is_no_more(operations: Ope
     assert config.attr_timeout == KEPT_SECONDS
 
 
+@pytest.mark.parametrize("tells", [{}, {"ETag": '"one"'}], ids=["nothing", "version"])
 def test_a_file_of_unknown_size_is_read_past_the_pages(
-    operations: Operations, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, tells: dict[str, str]
 ) -> None:
-    view = operations._view
-    file, node, _ = view.open(FILE)
-    monkeypatch.setattr(view, "open", lambda path: (file, node, False))
-    info = opened(operations)
-    assert (info.direct_io, info.keep_cache) == (True, False)
-    assert operations.read(FILE, 10, 0, info) == b"first"
+    monkeypatch.setattr(Unmeasured, "store", {})
+    monkeypatch.setattr(Unmeasured, "pseudo_dirs", [""])
+    monkeypatch.setattr(Unmeasured, "tells", tells)
+    backing = Unmeasured()
+    backing.pipe_file("/k/a/SKILL.md", skill_md("a").encode())
+    backing.pipe_file("/k/a/text.md", b"0123456789" * 1000)
+    operations = Operations(view_of(SkillFileSystem("/k", fs=backing, index=":memory:")))
+    path = "/a/text.md"
+    for _ in range(2):
+        assert operations.getattr(path).size == 0
+        infos = [opened(operations, path) for _ in range(2)]
+        assert operations.getattr(path).size == 0
+        for info in infos:
+            assert (info.direct_io, info.keep_cache) == (True, False)
+            assert operations.read(path, 10, 5003, info) == b"3456789012"
+            operations.release(path, info)
+    operations.destroy("/")
 
 
 # -- folders -----------------------------------------------------------------------------------------------

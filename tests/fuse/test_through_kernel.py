@@ -1,4 +1,4 @@
-"""Reading through the kernel: by many at once, anywhere, in memory; and while the store changes."""
+"""Reading through the kernel: by many at once, anywhere, in memory; of a store, of several, of a snapshot."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import contextlib
 import errno
 import hashlib
 import json
-import mmap
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +19,24 @@ from hypothesis import strategies as st
 
 from skillfs import SkillFileSystem
 from tests.conftest import skill_md, write
-from tests.fuse.mounted import SIZES, TREE, Shown, blob, local_shown, mounted, run, s3_shown, until
+from tests.fuse.mounted import (
+    SIZES,
+    TREE,
+    Shown,
+    blob,
+    local_shown,
+    mounted,
+    opened,
+    python,
+    refused,
+    run,
+    s3_shown,
+    whole,
+)  # fmt: skip
 from tests.mountable import needs_mount_points
-from tests.servers.faults import Error, FaultyS3, Reset
 from tests.servers.s3 import S3Server
 
 pytestmark = needs_mount_points
-
-KEPT = 0.1
-"""Seconds for which the kernel believes what it was told."""
 
 
 @pytest.fixture(scope="module", params=["local", "s3"])
@@ -45,31 +49,6 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     else:
         with s3_shown(folder, request.getfixturevalue("s3_server")) as made:
             yield made
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def refused(work: Callable[[], object]) -> int | None:
-    """The number of the error that something ends with."""
-    with pytest.raises(OSError) as caught:  # noqa: PT011  # the number is what is looked at
-        work()
-    return caught.value.errno
-
-
-def python(code: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """Another process, which shares nothing with this one."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code, *(str(argument) for argument in arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -98,17 +77,21 @@ def test_many_read_at_once(shown: Shown) -> None:
             if os.pread(fd, length, at) != data[at : at + length]:
                 bad.append((at, length))
 
-    processes = [python(READ_ANYWHERE, shown.at / name, shown.source / name, seed) for seed in range(8)]
-    with opened(shown.at / name) as one, opened(shown.at / name) as other:
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(python(READ_ANYWHERE, shown.at / name, shown.source / name, seed))
+            for seed in range(8)
+        ]
+        one, other = (stack.enter_context(opened(shown.at / name)) for _ in range(2))
         threads = [threading.Thread(target=read, args=(seed, (one, other)[seed % 2])) for seed in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert not bad
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+        assert not bad
+        for process in processes:
+            process.communicate(timeout=60)
+            assert process.returncode == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -136,10 +119,21 @@ def test_mapped_memory(shown: Shown) -> None:
     # In a process of its own: a page that is not there yet is waited for with Python's lock held, and the S3
     # of the tests answers from this one.
     data = blob(SIZES[-1])
-    process = python(MAPPED, shown.at / f"sizes/{SIZES[-1]:07}.bin")
-    told, _ = process.communicate(timeout=60)
+    with python(MAPPED, shown.at / f"sizes/{SIZES[-1]:07}.bin") as process:
+        told, _ = process.communicate(timeout=60)
     line = f"{hashlib.md5(data).hexdigest()} {data[131_060:131_090].hex()}\n"
     assert told.decode() == line * 2
+
+
+def test_one_version_is_mapped_by_several(shown: Shown) -> None:
+    data = blob(SIZES[-1])
+    path = shown.at / f"sizes/{SIZES[-1]:07}.bin"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(opened(path))
+        processes = [stack.enter_context(python(MAPPED, path)) for _ in range(3)]
+        for process in processes:
+            told, _ = process.communicate(timeout=60)
+            assert told.decode().count(hashlib.md5(data).hexdigest()) == 2
 
 
 def test_attributes_of_an_open_file(shown: Shown) -> None:
@@ -192,466 +186,93 @@ def test_totals(shown: Shown) -> None:
 
 # -- large files -------------------------------------------------------------------------------------------
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
+
+
+PLACES = [0, 1, 4095, MIB - 3, GIB // 2 - 1, GIB - 9]
+
+
+def large_file(folder: Path) -> tuple[Path, Path]:
+    """A store, and a file of it that is all zeros but for some places."""
+    store = write(folder / "store", {"a/SKILL.md": skill_md("a"), "a/large.bin": b""})
+    with (store / "a/large.bin").open("r+b") as file:
+        file.truncate(GIB)
+        for place in PLACES:
+            os.pwrite(file.fileno(), f"<{place % 9_999_999:7}".encode(), place)
+    return store, store / "a/large.bin"
 
 
 def test_a_file_of_a_gibibyte(tmp_path: Path) -> None:
-    store = write(tmp_path / "store", {"a/SKILL.md": skill_md("a"), "a/large.bin": b""})
-    places = [0, 1, 4095, (1 << 20) - 3, GIB // 2 - 1, GIB - 9]
-    with (store / "a/large.bin").open("r+b") as file:
-        file.truncate(GIB)
-        for place in places:
-            os.pwrite(file.fileno(), f"<{place % 9999999:7}".encode(), place)
-    with mounted(SkillFileSystem(store, index=":memory:"), tmp_path / "mount") as at:
+    store, path = large_file(tmp_path)
+    with mounted(SkillFileSystem(store, index=tmp_path / "index"), tmp_path / "mount") as at:
         large = at / "a/large.bin"
         assert large.stat().st_size == GIB
-        with opened(large) as fd, opened(store / "a/large.bin") as source:
-            for place in [*places, 123_456_789, GIB - 1, GIB]:
+        with opened(large) as fd, opened(path) as source:
+            for place in [*PLACES, 123_456_789, GIB - 1, GIB]:
                 for before in (0, 3, 5000):
                     start = max(0, place - before)
                     assert os.pread(fd, 9000, start) == os.pread(source, 9000, start)
-        with (
-            large.open("rb", buffering=0) as shown,
-            (store / "a/large.bin").open("rb", buffering=0) as source,
-        ):
-            one, other = bytearray(1 << 20), bytearray(1 << 20)
-            for _ in range(GIB >> 20):
-                assert shown.readinto(one) == source.readinto(other) == 1 << 20
-                assert one == other
-            assert shown.read(1) == b""
-
-
-# -- what changes ------------------------------------------------------------------------------------------
-
-
-def whole(path: Path) -> str:
-    with opened(path) as fd:
-        parts = []
-        while part := os.read(fd, 65_536):
-            parts.append(part)
-    return b"".join(parts).decode()
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder))
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """A store that tests change, each in a skill of its own, and where it is shown; listings are old soon."""
-    folder = tmp_path_factory.mktemp("changing")
-    store = write(folder / "store", {"other/SKILL.md": skill_md("other")})
-    fs = SkillFileSystem(store, index=":memory:", max_age=0.2)
-    with mounted(fs, folder / "mount") as at:
-        yield store, at
-
-
-@pytest.fixture
-def changing(place: tuple[Path, Path], request: pytest.FixtureRequest) -> tuple[Path, Path]:
-    """The folder of a skill that is a test's own: in the store, and at the mount point."""
-    name = request.node.name.replace("[", "-").removesuffix("]")
-    store, at = place
-    write(store / name, {"SKILL.md": skill_md(name), "a.txt": "first", "deep/b.txt": "b"})
-    until(lambda: name in names(at))
-    return store / name, at / name
-
-
-def swap(path: Path, text: str | bytes) -> None:
-    """Replace a file as an editor does."""
-    beside = path.parent.parent / "beside"  # in no skill
-    beside.write_bytes(text.encode() if isinstance(text, str) else text)
-    beside.rename(path)
-
-
-@pytest.mark.parametrize("text", ["other", "longer than before", "1", ""])
-@pytest.mark.parametrize("way", [swap, Path.write_text])
-def test_the_next_reading_is_of_what_is_there(
-    changing: tuple[Path, Path], way: Callable[[Path, str], object], text: str
-) -> None:
-    store, at = changing
-    for _ in range(3):
-        assert whole(at / "a.txt") == "first"
-        os.stat(at / "a.txt")
-        way(store / "a.txt", text)
-        assert whole(at / "a.txt") == text
-        assert os.stat(at / "a.txt").st_size == len(text)
-        way(store / "a.txt", "first")
-
-
-def test_a_look_is_no_older_than_the_kernel_keeps_it(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    for size in (1, 1000, 3):
-        os.stat(at / "a.txt")
-        swap(store / "a.txt", "x" * size)
-        time.sleep(KEPT * 1.2)
-        found = os.stat(at / "a.txt")
-        assert (found.st_size, found.st_mtime_ns) == (size, os.stat(store / "a.txt").st_mtime_ns)
-
-
-def test_what_is_gone_and_comes_back(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    number = os.stat(at / "a.txt").st_ino
-    (store / "a.txt").unlink()
-    time.sleep(KEPT * 1.2)
-    assert refused(lambda: os.stat(at / "a.txt")) == errno.ENOENT
-    assert refused(lambda: whole(at / "a.txt")) == errno.ENOENT
-    until(lambda: "a.txt" not in names(at))
-    (store / "a.txt").write_text("again")
-    assert whole(at / "a.txt") == "again"
-    assert os.stat(at / "a.txt").st_ino == number
-    until(lambda: "a.txt" in names(at))
-
-
-def test_opening_what_is_gone_fails_though_the_kernel_believes_it_is_there(
-    changing: tuple[Path, Path],
-) -> None:
-    store, at = changing
-    assert whole(at / "a.txt") == "first"
-    (store / "a.txt").unlink()
-    assert refused(lambda: whole(at / "a.txt")) == errno.ENOENT
-
-
-def test_a_new_file_and_a_new_folder(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    assert names(at) == ["SKILL.md", "a.txt", "deep"]
-    write(store, {"new.md": "new", "fresh/deeper/x.md": "x"})
-    assert whole(at / "new.md") == "new"
-    assert whole(at / "fresh/deeper/x.md") == "x"
-    until(lambda: names(at) == ["SKILL.md", "a.txt", "deep", "fresh", "new.md"])
-    shutil.rmtree(store / "fresh")
-    until(lambda: names(at) == ["SKILL.md", "a.txt", "deep", "new.md"])
-    time.sleep(KEPT * 1.2)
-    assert refused(lambda: os.stat(at / "fresh/deeper/x.md")) == errno.ENOENT
-
-
-def test_a_file_becomes_a_folder_and_a_file_again(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    for _ in range(2):
-        assert whole(at / "a.txt") == "first"
-        (store / "a.txt").unlink()
-        write(store, {"a.txt/inner.md": "inner"})
-        time.sleep(KEPT * 1.2)
-        assert whole(at / "a.txt/inner.md") == "inner"
-        assert names(at / "a.txt") == ["inner.md"]
-        assert refused(lambda: whole(at / "a.txt")) == errno.EISDIR
-        shutil.rmtree(store / "a.txt")
-        (store / "a.txt").write_text("first")
-        time.sleep(KEPT * 1.2)
-        assert refused(lambda: whole(at / "a.txt/inner.md")) == errno.ENOTDIR
-
-
-def test_a_file_becomes_a_link_and_the_other_way_round(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    assert whole(at / "a.txt") == "first"
-    (store / "a.txt").unlink()
-    (store / "a.txt").symlink_to("deep/b.txt")
-    time.sleep(KEPT * 1.2)
-    assert os.readlink(at / "a.txt") == "deep/b.txt"
-    assert whole(at / "a.txt") == "b"
-    (store / "a.txt").unlink()
-    (store / "a.txt").symlink_to("/etc/hostname")
-    time.sleep(KEPT * 1.2)
-    assert refused(lambda: os.lstat(at / "a.txt")) == errno.ENOENT
-    (store / "a.txt").unlink()
-    (store / "a.txt").write_text("a file")
-    time.sleep(KEPT * 1.2)
-    assert whole(at / "a.txt") == "a file"
-
-
-def test_a_folder_is_renamed(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    number = os.stat(at / "deep").st_ino
-    with opened(at / "deep/b.txt") as fd:
-        (store / "deep").rename(store / "deeper")
-        assert os.pread(fd, 10, 0) == b"b"
-        assert whole(at / "deeper/b.txt") == "b"
-        time.sleep(KEPT * 1.2)
-        assert refused(lambda: os.stat(at / "deep/b.txt")) == errno.ENOENT
-        until(lambda: names(at) == ["SKILL.md", "a.txt", "deeper"])
-        assert os.stat(at / "deeper").st_ino == number
-
-
-def test_two_folders_change_places(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    write(store, {"one/x.md": "one", "two/x.md": "the other"})
-    for first, second in (("one", "the other"), ("the other", "one"), ("one", "the other")):
-        assert (whole(at / "one/x.md"), whole(at / "two/x.md")) == (first, second)
-        (store / "one").rename(store / "three")
-        (store / "two").rename(store / "one")
-        (store / "three").rename(store / "two")
-
-
-def test_a_skill_that_is_none_any_more(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    text = (store / "SKILL.md").read_text()
-    for _ in range(2):
-        assert whole(at / "deep/b.txt") == "b"
-        (store / "SKILL.md").rename(store / "skill.md")
-        time.sleep(KEPT * 1.2)
-        for work in (
-            lambda: whole(at / "deep/b.txt"), lambda: os.stat(at / "a.txt"), lambda: os.listdir(at / "deep"),
-            lambda: whole(at / "SKILL.md"), lambda: os.stat(at / "skill.md"),
-        ):  # fmt: skip
-            assert refused(work) == errno.ENOENT
-        until(lambda: at.name not in names(at.parent))
-        (store / "skill.md").rename(store / "SKILL.md")
-        assert whole(at / "deep/b.txt") == "b"
-        assert whole(at / "SKILL.md") == text
-        until(lambda: at.name in names(at.parent))
-
-
-def test_an_open_file_is_one_version_or_stale(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    old, new = b"old" * 100_000, b"new" * 100_001
-    for way in (swap, Path.write_bytes):
-        (store / "a.txt").write_bytes(old)
-        with opened(at / "a.txt") as fd:
-            assert os.pread(fd, 1000, 0) == old[:1000]
-            way(store / "a.txt", new)
-            os.stat(at / "a.txt")
-            with opened(at / "a.txt") as other:
-                for place in (0, 150_000, 299_990, 250_000):
-                    assert os.pread(other, 5000, place) == new[place : place + 5000]
-                    try:
-                        assert os.pread(fd, 5000, place) == old[place : place + 5000]
-                    except OSError as error:
-                        assert error.errno == errno.ESTALE  # noqa: PT017  # either is right
-        assert whole(at / "a.txt") == new.decode()
-
-
-def test_what_is_appended_is_there_and_nothing_else(changing: tuple[Path, Path]) -> None:
-    store, at = changing
-    text = ""
-    for number in range(20):
-        more = f"line {number}\n" * 300
-        with (store / "log.txt").open("a") as file:
-            file.write(more)
-        text += more
-        assert whole(at / "log.txt") == text
-        assert run("tail", "-n", "1", at / "log.txt") == f"line {number}\n"
-
-
-def version(number: int) -> bytes:
-    """A content that says which it is, and how long, from any stretch of it."""
-    unit = b"%07d|" % number
-    return unit * (1 + number * 7919 % 40_000)
-
-
-READ_VERSIONS = """
-import errno, os, select, sys, time
-path, way = sys.argv[1:]
-done = stale = 0
-def version(number):
-    return (b"%07d|" % number) * (1 + number * 7919 % 40_000)
-while not select.select([sys.stdin], [], [], 0)[0]:
-    if way == "stat":
-        os.stat(path)
-        done += 1
-        continue
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        assert error.errno == errno.ESTALE, error
-        stale += 1
-        continue
-    parts = []
-    try:
-        while part := os.read(fd, int(way)):
-            parts.append(part)
-    except OSError as error:
-        assert error.errno == errno.ESTALE, error
-        stale += 1
-        continue
-    finally:
-        os.close(fd)
-    data = b"".join(parts)
-    assert data == version(int(data[:7])), (data[:16], data[-16:], len(data), len(version(int(data[:7]))))
-    done += 1
-print(done, stale)
-"""
-
-
-def read_while_replaced(store: Path, at: Path, seconds: float) -> list[tuple[int, int]]:
-    """Replace a file time and again while others read it and look at it: readings and refusals of each."""
-    swap(store / "a.txt", version(0))
-    assert whole(at / "a.txt").encode() == version(0)
-    processes = [python(READ_VERSIONS, at / "a.txt", way) for way in (4096, 65_536, 1_000_000, "stat")]
-    end = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < end:
-        number += 1
-        swap(store / "a.txt", version(number))
-        time.sleep(random.Random(number).choice([0, 0.001, 0.01, 0.05]))
-    told = []
-    for process in processes:
-        answer, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        done, stale = answer.split()
-        told.append((int(done), int(stale)))
-    return told
-
-
-def test_no_reader_sees_half_of_a_version(changing: tuple[Path, Path]) -> None:
-    told = read_while_replaced(*changing, seconds=1.5)
-    assert all(done for done, _ in told), told
+        assert run("cmp", "-i", GIB - 100 * MIB, large, path) == ""
 
 
 @pytest.mark.soak
-def test_no_reader_sees_half_of_a_version_for_long(changing: tuple[Path, Path]) -> None:
-    read_while_replaced(*changing, seconds=60)
-
-
-MAPPED_WHILE_REPLACED = """
-import mmap, os, sys
-fd = os.open(sys.argv[1], os.O_RDONLY)
-memory = mmap.mmap(fd, 0, int(sys.argv[2]), mmap.PROT_READ)
-print(memory[0:4].decode(), flush=True)
-for line in sys.stdin:
-    print("".join(sorted({memory[at : at + 4].decode() for at in range(0, len(memory), 4096)})), flush=True)
-"""
-
-
-@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE], ids=["shared", "private"])
-def test_mapped_memory_of_a_file_that_is_replaced(changing: tuple[Path, Path], flags: int) -> None:
-    store, at = changing
-    (store / "a.txt").write_text("old!" * 300_000)
-    process = python(MAPPED_WHILE_REPLACED, at / "a.txt", flags)
-    assert process.stdout is not None
-    assert process.stdin is not None
-    assert process.stdout.readline() == b"old!\n"
-    swap(store / "a.txt", "new!" * 400_000)
-    assert whole(at / "a.txt") == "new!" * 400_000
-    told, _ = process.communicate(b"\n", timeout=60)
-    assert told in (b"old!\n", b"")
-    assert process.returncode == (0 if told else -signal.SIGBUS)
-
-
-def test_new_listings_within_two_seconds(tmp_path: Path) -> None:
-    store = write(tmp_path / "store", {"a/SKILL.md": skill_md("a")})
-    with mounted(SkillFileSystem(store, index=":memory:"), tmp_path / "mount") as at:
-        assert names(at) == ["a"]
-        write(store, {"b/SKILL.md": skill_md("b"), "a/new.md": "new"})
-        until(lambda: names(at) == ["a", "b"] and names(at / "a") == ["SKILL.md", "new.md"], 8)
-        assert whole(at / "b/SKILL.md") == skill_md("b")
-
-
-# -- what changes in a bucket ------------------------------------------------------------------------------
+def test_the_whole_of_a_file_of_a_gibibyte(tmp_path: Path) -> None:
+    store, path = large_file(tmp_path)
+    with mounted(SkillFileSystem(store, index=tmp_path / "index"), tmp_path / "mount") as at:
+        assert run("md5sum", at / "a/large.bin").split()[0] == run("md5sum", path).split()[0]
+        assert run("cmp", at / "a/large.bin", path) == ""
 
 
 @pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Shown]:
-    """A bucket that tests change; listings are old soon."""
-    with s3_shown(
-        tmp_path_factory.mktemp("remote"), s3_server, {"a/SKILL.md": skill_md("a")}, {}, max_age=0.3
-    ) as made:
+def large(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Shown]:
+    """An object of 64 MiB."""
+    tree = {"a/SKILL.md": skill_md("a"), "a/large.bin": random.Random(1).randbytes(MIB) * 64}
+    with s3_shown(tmp_path_factory.mktemp("large"), s3_server, tree, {}) as made:
         yield made
 
 
-@pytest.fixture
-def object_of(remote: Shown, request: pytest.FixtureRequest) -> str:
-    """The path of an object that is a test's own."""
-    name = f"a/{request.node.name}.txt"
-    remote.put(name, "first")
-    until(lambda: os.path.exists(remote.at / name))
-    return name
+def test_a_large_object_from_its_beginning_to_its_end(large: Shown, s3_server: S3Server) -> None:
+    with s3_server.recorded() as requests:
+        told = run("md5sum", large.at / "a/large.bin").split()[0]
+    assert told == hashlib.md5((large.source / "a/large.bin").read_bytes()).hexdigest()
+    assert {request.operation for request in requests} == {"GetObject"}
+    assert len(requests) < 24
+    assert requests.sent < 72 * MIB
 
 
-def test_the_next_reading_of_an_object(remote: Shown, object_of: str) -> None:
-    for text in ("other", "longer than before", "1", "", "first"):
-        os.stat(remote.at / object_of)
-        remote.put(object_of, text)
-        assert whole(remote.at / object_of) == text
-        assert os.stat(remote.at / object_of).st_size == len(text)
+def test_a_large_object_here_and_there(large: Shown, s3_server: S3Server) -> None:
+    pick = random.Random(2)
+    with opened(large.at / "a/large.bin") as fd, opened(large.source / "a/large.bin") as source:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        for _ in range(8):
+            place = pick.randrange(MIB, 63 * MIB)
+            with s3_server.recorded() as requests:
+                assert os.pread(fd, 1000, place) == os.pread(source, 1000, place)
+            assert requests.counts in ({}, {"GetObject": 1})
+            assert requests.sent <= 256 << 10
 
 
-def test_an_object_that_is_replaced_while_it_is_open(remote: Shown, object_of: str) -> None:
-    old, new = b"old!" * 1_000_000, b"new!" * 1_000_001
-    remote.put(object_of, old)
-    with opened(remote.at / object_of) as fd:
-        assert os.pread(fd, 1000, 0) == old[:1000]
-        remote.put(object_of, new)
-        with opened(remote.at / object_of) as other:
-            assert os.fstat(other).st_size == len(new)
-            for place in (0, 3_900_000, 1_000_000, 3_999_990):
-                assert os.pread(other, 5000, place) == new[place : place + 5000]
-                try:
-                    assert os.pread(fd, 5000, place) == old[place : place + 5000]
-                except OSError as error:
-                    assert error.errno == errno.ESTALE  # noqa: PT017  # either is right
-    assert whole(remote.at / object_of) == new.decode()
+# -- large folders -----------------------------------------------------------------------------------------
 
 
-def test_an_object_that_is_removed_and_made_again(remote: Shown, object_of: str) -> None:
-    assert whole(remote.at / object_of) == "first"
-    remote.remove(object_of)
-    assert refused(lambda: whole(remote.at / object_of)) == errno.ENOENT
-    time.sleep(KEPT * 1.2)
-    assert refused(lambda: os.stat(remote.at / object_of)) == errno.ENOENT
-    assert os.path.basename(object_of) not in names(remote.at / "a")
-    remote.put(object_of, "again")
-    until(lambda: os.path.basename(object_of) in names(remote.at / "a"))
-    assert whole(remote.at / object_of) == "again"
-
-
-def test_a_new_skill_in_a_bucket(remote: Shown) -> None:
-    remote.put("new/SKILL.md", skill_md("new"))
-    until(lambda: "new" in names(remote.at))
-    assert whole(remote.at / "new/SKILL.md") == skill_md("new")
-    remote.remove("new/SKILL.md")
-    until(lambda: "new" not in names(remote.at))
-
-
-# -- what goes away ----------------------------------------------------------------------------------------
-
-
-def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    store = write(tmp_path / "store", {"a/SKILL.md": skill_md("a"), "a/x.md": "x"})
-    other = write(tmp_path / "other", {"b/SKILL.md": skill_md("b")})
-    fs = SkillFileSystem({"one": store, "two": other}, index=":memory:", max_age=0.2)
-    with mounted(fs, tmp_path / "mount") as at:
-        assert names(at / "one/a") == ["SKILL.md", "x.md"]
-        store.rename(tmp_path / "away")
-        time.sleep(0.3)
-        for work in (
-            lambda: os.stat(at / "one/a/x.md"), lambda: whole(at / "one/a/x.md"), lambda: os.listdir(at / "one/a"),
-            lambda: os.listdir(at / "one"), lambda: os.stat(at / "one/a/no-such"),
-        ):  # fmt: skip
-            assert refused(work) == errno.EIO
-        assert names(at) == ["one", "two"]
-        assert whole(at / "two/b/SKILL.md") == skill_md("b")
-        (tmp_path / "away").rename(store)
-        until(lambda: os.path.exists(at / "one/a/x.md"))
-        assert whole(at / "one/a/x.md") == "x"
-        assert names(at / "one") == ["a"]
-
-
-def goes_away(tmp_path: Path, faulty: FaultyS3, server: S3Server, fault: object) -> None:
-    tree = {"a/SKILL.md": skill_md("a"), "a/x.md": "x", "a/y.md": "y" * 3_000_000}
-    with s3_shown(tmp_path, server, tree, {}, target_options=faulty.target_options) as shown:
-        at = shown.at / "a"
-        assert whole(at / "x.md") == "x"
-        with opened(at / "y.md") as fd:
-            assert os.pread(fd, 10, 0) == b"y" * 10
-            faulty.add(fault)  # type: ignore[arg-type]
-            assert refused(lambda: whole(at / "x.md")) == errno.EIO
-            assert refused(lambda: os.pread(fd, 10, 2_500_000)) == errno.EIO
-            # What the last listing says is told on.
-            assert names(at) == ["SKILL.md", "x.md", "y.md"]
-            assert os.stat(at / "x.md").st_size == 1
-            faulty.rules.clear()
-            assert whole(at / "x.md") == "x"
-            assert os.pread(fd, 10, 2_500_000) == b"y" * 10
-
-
-def test_a_bucket_that_goes_away_and_comes_back(
-    tmp_path: Path, faulty: FaultyS3, s3_server: S3Server
-) -> None:
-    goes_away(tmp_path, faulty, s3_server, Error(400, "InvalidRequest"))
-
-
-@pytest.mark.soak
-def test_a_bucket_that_nobody_answers_for(tmp_path: Path, faulty: FaultyS3, s3_server: S3Server) -> None:
-    goes_away(tmp_path, faulty, s3_server, Reset())
+def test_a_folder_that_is_read_in_many_pieces(tmp_path: Path) -> None:
+    sizes = {f"{number:04}{'n' * (number * 7 % 200)}": number % 50 for number in range(1500)}
+    files = {f"a/{name}": "x" * size for name, size in sizes.items()}
+    store = write(tmp_path / "store", {"a/SKILL.md": "", **files})
+    sizes["SKILL.md"] = 0
+    with mounted(SkillFileSystem(store, index=":memory:"), tmp_path / "mount") as at:
+        assert {entry.name: entry.stat().st_size for entry in os.scandir(at / "a")} == sizes
+        assert os.listdir(at / "a") == sorted(sizes)
+        with opened(at / "a") as fd:
+            assert os.listdir(fd) == os.listdir(fd) == sorted(sizes)  # from its beginning each time
+        # Several read one folder, each its own list, while another is in it.
+        with contextlib.ExitStack() as stack:
+            lists = [stack.enter_context(os.scandir(at / "a")) for _ in range(3)]
+            found: list[list[str]] = [[] for _ in lists]
+            for _ in range(len(sizes)):
+                for names, entries in zip(found, lists, strict=True):
+                    names.append(next(entries).name)
+            assert found == [sorted(sizes)] * 3
 
 
 # -- several, then, and less -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from typing import Any
 
@@ -24,16 +23,22 @@ def versions_of(told: list[bool] | None = None) -> Versions:
 
 
 def is_stale(versions: Versions, handle: int) -> bool:
-    try:
-        found = versions.node(handle)
-    except OSError as error:
-        assert error.errno == errno.ESTALE
-        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)), versions.reading(handle):
+    """Whether an open file is given up, told alike by its node and by a reading."""
+
+    def read() -> None:
+        with versions.reading(handle):
             pass
-        return True
-    assert found is not None
-    with versions.reading(handle):
-        return False
+
+    refusals = []
+    for work in (lambda: versions.tell_open(handle), read):
+        try:
+            work()
+        except OSError as error:
+            refusals.append(error.errno)
+        else:
+            refusals.append(None)
+    assert refusals in ([None, None], [errno.ESTALE, errno.ESTALE])
+    return refusals[0] is not None
 
 
 PATHS = st.sampled_from(["/a", "/b"])
@@ -65,7 +70,7 @@ def test_what_is_open_is_given_up_when_another_is_seen(steps: list[tuple[str, An
                 assert versions.add(handle, where, node(version), versions.moment()) is bool(others)
                 there[handle] = where, version, False
             else:
-                assert versions.is_other_open(where, node(version)) is bool(others)
+                assert versions.tell_listed(where, node(version)) is not bool(others)
                 assert versions.tell(where, node(version), versions.moment())
         for handle_there, (_, _, given_up) in there.items():
             assert is_stale(versions, handle_there) is given_up
@@ -106,7 +111,7 @@ def test_a_file_that_was_found_to_be_another() -> None:
     assert is_stale(versions, 1)
     versions.remove(1)
     assert told == [True, False]
-    assert versions.node(1) is None
+    assert versions.tell_open(1) is None
 
 
 def test_whoever_reads_gets_the_bytes_before_another_version_is_told() -> None:
@@ -127,6 +132,23 @@ def test_whoever_reads_gets_the_bytes_before_another_version_is_told() -> None:
         done.append("read")
     looking.join()
     assert done == ["read", "told"]
+
+
+def test_another_version_that_is_opened_while_one_waits() -> None:
+    versions = versions_of()
+    versions.add(1, "/a", node(1), versions.moment())
+    answers: list[bool] = []
+    with versions.reading(1):
+        looking = threading.Thread(
+            target=lambda: answers.append(versions.tell("/a", node(2), versions.moment()))
+        )
+        looking.start()
+        while not is_stale(versions, 1):
+            pass
+        versions.add(2, "/a", node(3), versions.moment())
+    looking.join()
+    assert answers == [False]
+    assert not is_stale(versions, 2)
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
