@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import shutil
@@ -59,6 +60,8 @@ def check_library() -> None:
             f"a mount point needs {DEVICE}, which the kernel does not offer here; load the module: "
             f"modprobe fuse, or in a container pass --device {DEVICE} --cap-add SYS_ADMIN"
         )
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        raise StoreUnavailableError(f"this user may not open {DEVICE}; let it be readable and writable")
 
 
 def run(operations: Operations, mountpoint: str, *, allow_other: bool = False) -> None:
@@ -145,9 +148,9 @@ def errno_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno:
         return error.errno
     if isinstance(error, InvalidArgumentError):
-        return 2  # no name that can be looked up: ENOENT
+        return errno.ENOENT  # no name that can be looked up
     _log.error("a request of the kernel failed", exc_info=error)
-    return 5
+    return errno.EIO
 
 
 def _fill(state: Any, node: Node) -> None:
