@@ -87,9 +87,7 @@ def _needs(steps: list[tuple[str, str]]) -> list[pytest.MarkDecorator]:
     return [needs_mount_points] if any(" mount " in command for command, _ in steps) else []
 
 
-@pytest.mark.parametrize(
-    "steps", [pytest.param(s, marks=_needs(s), id=s[0][0][-40:]) for s in transcripts()]
-)
+@pytest.mark.parametrize("steps", [pytest.param(s, marks=_needs(s), id=s[0][0][-40:]) for s in transcripts()])
 def test_transcript(steps: list[tuple[str, str]], place: Path) -> None:
     for command, expected in steps:
         done = subprocess.run(
