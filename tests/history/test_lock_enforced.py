@@ -497,7 +497,7 @@ def read_against_a_changer(root: Path, open_fs: Opened, size: int, readings: int
             changer.stdout.readline()
             number = 0
             until = time.monotonic() + 60
-            while number < readings or (given < 5 and time.monotonic() < until):
+            while number < readings or ((given < 5 or not refused) and time.monotonic() < until):
                 number += 1
                 start = chooser.randrange(size)
                 try:

@@ -372,7 +372,8 @@ def test_everything_is_read_again_when_asked(
     assert fs.verify(lock).ok
     assert opened == []
     assert fs.verify(lock, reread=True).ok
-    assert len(opened) == sum(len(skill.files) for skill in lock.skills)
+    # A set: what is young is looked at once more.
+    assert len(set(opened)) == sum(len(skill.files) for skill in lock.skills)
 
 
 NAMES = ("SKILL.md", "a.txt", "sub/b.txt", "run.sh", "c.pyc")
