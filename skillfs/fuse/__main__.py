@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from skillfs.errors import InvalidArgumentError, SkillFSError
 from skillfs.fuse.face import urls_of
 from skillfs.fuse.mountpoints import MountPoint, is_ready
-from skillfs.fuse.serving import end_of_parent, end_soon, serve
+from skillfs.fuse.serving import end_of_parent, end_soon, heed_signals, serve
 from skillfs.fuse.spawning import Order
 
 if TYPE_CHECKING:
@@ -26,16 +26,19 @@ def main() -> int:
     Returns:
         The exit status.
     """
+    heed_signals()
     order = Order(*pickle.load(sys.stdin.buffer))
     os.set_inheritable(order.channel, False)
     _discard(0, os.O_RDONLY)
+    if sys.stderr is None:
+        _discard(2, os.O_WRONLY)  # closed, it would be the next file that is opened, and be written to
     parent, serving = None, threading.Event()
     if order.parent is not None:
         parent = end_of_parent(order.parent)
         threading.Thread(target=_end_with, args=(parent, serving), daemon=True).start()
 
-    def ready(point: MountPoint | None) -> None:
-        _tell(order.channel, {"device": "" if point is None else point.device})
+    def ready(point: MountPoint) -> None:
+        _tell(order.channel, {"device": point.device})
         if order.parent is None:
             _discard(2, os.O_WRONLY)  # whoever reads what this process was started with waits for its end
 

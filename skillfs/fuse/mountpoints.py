@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -181,19 +181,28 @@ def states_of(points: Sequence[MountPoint], seconds: float | None = None) -> lis
     def ask(number: int) -> None:
         found[number] = _standing(points[number])
 
-    # Not to be waited for at the end of the process: a server may never answer.
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(points))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + (ANSWER_SECONDS if seconds is None else seconds)
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    _try_apart(ask, range(len(points)), ANSWER_SECONDS if seconds is None else seconds)
     return [
         standing
         if standing.pid is not None or standing.state == State.STALE
         else Standing(standing.state, _server_of(point))
         for point, standing in zip(points, list(found), strict=True)
     ]
+
+
+def _try_apart(action: Callable[[int], None], numbers: Sequence[int], seconds: float) -> None:
+    """Do what may hang in the kernel, where nothing can end it, and wait no longer than a time."""
+    # Not to be waited for at the end of the process either.
+    threads = [threading.Thread(target=action, args=(number,), daemon=True) for number in numbers]
+    deadline = time.monotonic() + seconds
+    for number, thread in zip(numbers, threads, strict=True):
+        try:
+            thread.start()
+        except RuntimeError:  # there are no new threads while Python ends, nor over a limit of the system
+            action(number)
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _standing(point: MountPoint) -> Standing:
@@ -211,16 +220,19 @@ def _standing(point: MountPoint) -> Standing:
 # -- unmounting --------------------------------------------------------------------------------------------
 
 
-def unmount(point: MountPoint, shown: str, *, lazily: bool = False) -> None:
+def unmount(
+    point: MountPoint, shown: str, *, lazily: bool = False, seconds: float = _UNMOUNT_SECONDS
+) -> None:
     """Unmount a mount point.
 
     Args:
         point: The mount point; nothing is done where it is none any more.
         shown: How errors call it.
         lazily: Whether it goes at once, whoever uses it.
+        seconds: How long the system may take.
 
     Raises:
-        StoreUnavailableError: It is in use, or the system refuses.
+        StoreUnavailableError: It is in use, or the system refuses, or takes too long.
     """
     if not is_mounted(point.device):
         return
@@ -231,21 +243,25 @@ def unmount(point: MountPoint, shown: str, *, lazily: bool = False) -> None:
             f"{shown} is unmounted by {FUSERMOUNT}, which is not here; on Debian: apt-get install fuse3"
         )
     command = [program, "-u", *(["-z"] if lazily else []), point.path]
-    told = ""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_UNMOUNT_SECONDS,
-            check=False,
-        )
-        told = done.stderr.decode(errors="replace")
+    told = b""
+
+    def run(_: int) -> None:
+        nonlocal told
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            told = subprocess.run(
+                command,
+                env={**os.environ, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=seconds,
+                check=False,
+            ).stderr
+
+    _try_apart(run, range(1), seconds)
     if point not in mount_points():
         return
-    if "busy" in told:
+    if b"busy" in told:
         raise StoreUnavailableError(
             f"{shown} is in use; close the files and leave the folders in it (fuser -m MOUNTPOINT names who "
             "has them), or unmount it all the same: skillfs unmount --force MOUNTPOINT"

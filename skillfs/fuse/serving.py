@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from skillfs.errors import SkillFSError
+from skillfs.errors import SkillFSError, StoreUnavailableError
 from skillfs.fuse.library import run
 from skillfs.fuse.mountpoints import (
     MOUNTS,
@@ -24,12 +24,13 @@ from skillfs.fuse.mountpoints import (
     is_mounted,
     mount_point_at,
     mount_points_of,
+    states_of,
     unmount,
 )
 from skillfs.fuse.operations import Operations
 from skillfs.fuse.view import KernelView
 
-__all__ = ["GRACE_SECONDS", "end_of_parent", "end_soon", "serve"]
+__all__ = ["GRACE_SECONDS", "end_of_parent", "end_soon", "heed_signals", "serve"]
 
 GRACE_SECONDS = 2.0
 """How long files may stay open when the server is to end; then whoever has them is told ENOTCONN."""
@@ -50,7 +51,7 @@ def serve(
     mountpoint: str,
     *,
     allow_other: bool = False,
-    on_ready: Callable[[MountPoint | None], object] = lambda point: None,
+    on_ready: Callable[[MountPoint], object] = lambda point: None,
     parent: int | None = None,
 ) -> int:
     """Mount, and answer the kernel until told to end; to be called in the main thread.
@@ -70,7 +71,7 @@ def serve(
         An exit status: 130 after SIGINT, as shells count, else 0.
 
     Raises:
-        StoreUnavailableError: It cannot be mounted.
+        StoreUnavailableError: It cannot be mounted, or the folder is another one by now.
     """
     with _events() as (events, tell):
         server = _Server(view, mountpoint, allow_other, on_ready, tell)
@@ -112,7 +113,7 @@ class _Server:
         view: KernelView,
         mountpoint: str,
         allow_other: bool,
-        on_ready: Callable[[MountPoint | None], object],
+        on_ready: Callable[[MountPoint], object],
         tell: Callable[[int], None],
     ) -> None:
         self.ended = False
@@ -148,7 +149,13 @@ class _Server:
             self.ended = True
         elif event == _READY:
             self._point = mount_point_at(self._mountpoint)
-            if self._deadline is None:
+            if self._point is None:
+                self._point = self._elsewhere()
+                self._error = StoreUnavailableError(
+                    "the folder was moved or replaced while it became a mount point; try again"
+                )
+                self.stop()
+            elif self._deadline is None:
                 self._on_ready(self._point)
             else:
                 self._unmount()
@@ -158,6 +165,11 @@ class _Server:
             if self._deadline is not None:
                 self.give_up()
             self.stop()
+
+    def _elsewhere(self) -> MountPoint | None:
+        """Where it was mounted after all, as a link took the place of the folder."""
+        point = mount_point_at(os.path.realpath(self._mountpoint))
+        return point if point is not None and states_of([point])[0].pid == os.getpid() else None
 
     def look(self) -> None:
         """Something was mounted or unmounted; maybe this."""
@@ -175,10 +187,10 @@ class _Server:
         # Once only: afterwards the number of the device may be another's.
         if point is None or self._unmounted:
             return
+        self._unmounted = True
         try:
             for each in mount_points_of(point.device):
-                unmount(each, "the mount point", lazily=True)
-            self._unmounted = True
+                unmount(each, "the mount point", lazily=True, seconds=GRACE_SECONDS)
         except SkillFSError as error:
             _log.error("%s", error)
 
@@ -237,6 +249,13 @@ def _events() -> Iterator[tuple[int, Callable[[int], None]]]:
             is_open = False
             os.close(reading)
             os.close(writing)
+
+
+def heed_signals() -> None:
+    """Take the signals that end a server, also where those who started this process ignore or block them."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_SIGNALS, signal.SIGALRM})
 
 
 def end_soon() -> None:

@@ -8,6 +8,7 @@ standard input, as it may hold credentials, which neither arguments nor the envi
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pickle
@@ -152,31 +153,48 @@ def start_server(
             "the filesystem cannot be sent to the process that is to serve it; open it with arguments that "
             "can be pickled"
         ) from error
-    reading, writing = os.pipe()
-    process = None
+    process, reading, writing = _started(mountpoint)
     try:
+        _send(process, Order(pickled, urls_of(mounts), mountpoint, allow_other, writing, parent))
+        point = MountPoint(mountpoint, _told(process, reading))
+        states_of([point])  # which returns when it answers
+        return point, process
+    except BaseException:
+        _end(os.getpid(), mount_point_at(mountpoint), process)
+        raise
+    finally:
+        os.close(reading)
+
+
+def _started(mountpoint: str) -> tuple[subprocess.Popen[bytes], int, int]:
+    """A process that is to serve, a file to read what it tells, and the number by which it writes there.
+
+    Raises:
+        StoreUnavailableError: The system refuses.
+    """
+    with contextlib.ExitStack() as stack:
         try:
+            reading, low = os.pipe()
+            stack.callback(os.close, reading)
+            with open(low, "wb"):
+                # Where this process has closed its standard files, the pipe took their numbers.
+                writing = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
+            stack.callback(os.close, writing)
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BEGIN, mountpoint],  # the last for people
+                [sys.executable or "", "-P", "-c", _BEGIN, mountpoint],  # the last for people
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(writing,),
                 start_new_session=True,
             )
-        finally:
-            os.close(writing)
-        order = Order(pickled, urls_of(mounts), mountpoint, allow_other, writing, parent)
-        _send(process, order)
-        told = _told(process, reading)
-        point = MountPoint(mountpoint, told)
-        states_of([point])  # which returns when it answers
-        return point, process
-    except BaseException:
-        if process is not None:
-            _end(os.getpid(), mount_point_at(mountpoint), process)
-        raise
-    finally:
-        os.close(reading)
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"no process could be started to serve the mount point ({error.strerror}); "
+                "see sys.executable, and the limits of this process: ulimit -a"
+            ) from error
+        stack.pop_all()
+        os.close(writing)
+        return process, reading, writing
 
 
 def _send(process: subprocess.Popen[bytes], order: Order) -> None:

@@ -62,7 +62,7 @@ def test_from_mounting_in_the_background_to_unmounting(
     listed = run("mountpoints")
     assert (listed.code, f"{point}\tstale\t-\n" in listed.out) == (1, True)
     assert "--force" in refused(run("-s", store, "mount", point), "invalid_argument")
-    anew = process("-s", store, "mount", point, "--background", "--force", "--json")
+    anew = run("-s", store, "mount", point, "--background", "--force", "--json")
     assert anew.code == 0
     pid = json.loads(anew.out)["pid"]
     with held_open(point / "a/one.md"):
@@ -105,12 +105,14 @@ def test_what_is_refused(run: Callable[..., Done], store: Path, point: Path, tmp
 
 
 @needs_mount_points
-def test_a_store_without_skills_is_mounted_with_a_warning(store: Path, point: Path, tmp_path: Path) -> None:
+def test_a_store_without_skills_is_mounted_with_a_warning(
+    run: Callable[..., Done], point: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
-    done = process("-s", tmp_path / "empty", "mount", point, "--background")
+    done = run("-s", tmp_path / "empty", "mount", point, "--background")
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("skillfs: warning: there are no skills here")
-    assert process("unmount", point).code == 0
+    assert run("unmount", point).code == 0
 
 
 def test_what_is_missing_is_said(

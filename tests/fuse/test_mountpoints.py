@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from skillfs.fuse.mountpoints import (
     unmount_with_server,
 )
 from tests.conftest import write
-from tests.fuse.mounting import ended, held_open, is_alive, left_below, stop
+from tests.fuse.mounting import ended, hasten, held_open, is_alive, left_below, stop
 from tests.mountable import needs_mount_points
 from tests.privileges import bound_by_permissions
 
@@ -75,10 +76,11 @@ def test_those_of_this_user_are_found(listed: Path) -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_paths_of_all_kinds_are_read(name: str) -> None:
-    from unittest.mock import mock_open, patch
-
     path = f"/{name}"
-    with patch.object(mountpoints, "open", mock_open(read_data=line(path).encode()), create=True):
+    with tempfile.NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patched:
+        file.write(line(path).encode())
+        file.flush()
+        patched.setattr(mountpoints, "MOUNTS", file.name)
         assert mount_points() == [MountPoint(path, "0:50")]
 
 
@@ -214,7 +216,8 @@ def test_a_server_that_hangs_is_told_apart_and_replaced(
 
 
 @needs_mount_points
-def test_unmounting(skills: Path, mountpoint: Path) -> None:
+def test_unmounting(skills: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hasten(monkeypatch)
     fs = SkillFileSystem(skills)
     with pytest.raises(InvalidArgumentError, match="no mount point of yours"):
         unmount_with_server(mountpoint)

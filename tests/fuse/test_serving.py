@@ -25,13 +25,21 @@ pytestmark = needs_mount_points
 
 INTERRUPTED = 128 + signal.SIGINT
 
+# What `skillfs` does, but for the seconds in which open files may be closed: they are the first argument.
+_QUICK = """
+import sys
+import skillfs.fuse.serving
+skillfs.fuse.serving.GRACE_SECONDS = float(sys.argv.pop(1))
+import skillfs.__main__
+"""
+
 
 @contextlib.contextmanager
 def served(
-    store: Path, mountpoint: Path, *options: str, **arguments: object
+    store: Path, mountpoint: Path, *, grace: float = 0.4, **arguments: object
 ) -> Iterator[subprocess.Popen[str]]:
     """`skillfs mount` in the foreground, mounted."""
-    command = [sys.executable, "-m", "skillfs", "-s", store, "mount", mountpoint, "--json", *options]
+    command = [sys.executable, "-c", _QUICK, str(grace), "-s", store, "mount", mountpoint, "--json"]
     kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **arguments}
     process = subprocess.Popen(command, **kept)  # type: ignore[call-overload]
     try:
@@ -88,13 +96,16 @@ def _take_terminal() -> None:
 
 def test_open_files_keep_it_for_a_moment_only(skills: Path, mountpoint: Path) -> None:
     write(skills, {"pdf/large.bin": b"x" * 8_000_000})
-    with served(skills, mountpoint) as process, held_open(mountpoint / "pdf/large.bin") as file:
+    with (
+        served(skills, mountpoint, grace=1) as process,
+        held_open(mountpoint / "pdf/large.bin") as file,
+    ):
         assert os.read(file, 3) == b"xxx"
         told = os.getxattr(mountpoint / "pdf/a.txt", "user.skillfs.md5")
         process.send_signal(signal.SIGTERM)
         while left_below(mountpoint.parent):
             time.sleep(0.01)
-        # Unmounted at once, and what is open can be read on for two seconds.
+        # Unmounted at once, and what is open can be read on for a while.
         assert os.pread(file, 3, 7_000_000) == b"xxx"
         assert process.wait(SECONDS) == 0
         with pytest.raises(OSError, match=r"not connected|abort"):
@@ -115,12 +126,21 @@ def test_a_folder_above_that_is_renamed(skills: Path, mountpoint: Path, tmp_path
 
 
 def test_a_second_signal_ends_it_at_once(skills: Path, mountpoint: Path) -> None:
-    with served(skills, mountpoint) as process, held_open(mountpoint / "pdf/a.txt"):
+    with served(skills, mountpoint, grace=10 * SECONDS) as process, held_open(mountpoint / "pdf/a.txt"):
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             while left_below(mountpoint.parent):
                 time.sleep(0.01)
         assert process.wait(SECONDS) == INTERRUPTED
+
+
+def test_what_unmounts_and_hangs_does_not_keep_it(skills: Path, mountpoint: Path, tmp_path: Path) -> None:
+    write(tmp_path / "programs", {"fusermount3": "#!/bin/sh\nexec sleep 9\n"})
+    (tmp_path / "programs/fusermount3").chmod(0o755)
+    places = {**os.environ, "PATH": f"{tmp_path / 'programs'}:{os.environ['PATH']}"}
+    with served(skills, mountpoint, env=places) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(8) == 0
 
 
 def test_a_store_that_is_removed_does_not_keep_it(skills: Path, mountpoint: Path, tmp_path: Path) -> None:

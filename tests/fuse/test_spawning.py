@@ -24,7 +24,7 @@ from skillfs.errors import InvalidArgumentError, NotFoundError, SkillFSError, St
 from skillfs.fuse import spawning
 from skillfs.fuse.mountpoints import State, mount_point_at, states_of
 from tests.conftest import skill_md, write
-from tests.fuse.mounting import SECONDS, ended, held_open, is_alive, left_below, stop
+from tests.fuse.mounting import SECONDS, ended, hasten, held_open, is_alive, left_below, stop
 from tests.mountable import needs_mount_points
 
 pytestmark = needs_mount_points
@@ -57,16 +57,25 @@ def test_a_mount_point_answers_when_it_is_there_and_is_gone_after(
     assert not is_alive(folder.pid)
     assert os.listdir(mountpoint) == []
     folder.close()
-    with fs.mount(str(mountpoint)) as again:
-        assert again.pid != folder.pid
     mountpoint.rmdir()
 
 
-def test_what_is_served_is_what_the_filesystem_shows(root: Path, mountpoint: Path) -> None:
+def test_what_is_served_is_what_the_filesystem_shows(
+    root: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     write(root, {f"{name}/SKILL.md": skill_md(name) for name in ("a", "b")})
     write(root, {"a/x.log": "x", "a/y.txt": "y"})
-    fs = SkillFileSystem(root, index=":memory:", base_paths=["a"], ignore=["*.log"])
-    with fs.mount(mountpoint):
+    # A module that only this process finds, by a place it has added.
+    write(tmp_path / "modules", {"only_here.py": "import skillfs.filesystem\n"
+          "class Own(skillfs.filesystem.SkillFileSystem):\n    protocol = 'own-skill'\n"})  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    import only_here  # type: ignore[import-not-found]
+
+    fs = only_here.Own(root, index=":memory:", base_paths=["a"], ignore=["*.log"], store_id="c" * 32)
+    with fs.mount(mountpoint) as folder:
+        # What it is opened with may be a credential.
+        for name in ("cmdline", "environ"):
+            assert b"cccccccc" not in Path(f"/proc/{folder.pid}/{name}").read_bytes()
         assert sorted(str(p.relative_to(mountpoint)) for p in mountpoint.rglob("*")) == [
             "a", "a/SKILL.md", "a/y.txt"
         ]  # fmt: skip
@@ -76,7 +85,9 @@ def test_what_is_served_is_what_the_filesystem_shows(root: Path, mountpoint: Pat
         assert os.listdir(mountpoint / "two") == ["a"]
 
 
-def test_a_server_that_was_killed_leaves_nothing_after_closing(fs: SkillFileSystem, mountpoint: Path) -> None:
+def test_a_server_that_was_killed_leaves_nothing_after_closing(
+    fs: SkillFileSystem, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fs.mount(mountpoint) as folder:
         os.kill(folder.pid, signal.SIGKILL)
         assert ended(folder.pid)
@@ -94,10 +105,19 @@ def test_a_server_that_was_killed_leaves_nothing_after_closing(fs: SkillFileSyst
     assert not left_below(mountpoint.parent)
     with fs.mount(mountpoint) as folder:
         os.kill(folder.pid, signal.SIGKILL)
+        # As when Python ends.
+        monkeypatch.setattr(threading.Thread, "start", _no_thread)
     assert not left_below(mountpoint.parent)
 
 
-def test_files_that_stay_open_do_not_keep_it(fs: SkillFileSystem, mountpoint: Path) -> None:
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def test_files_that_stay_open_do_not_keep_it(
+    fs: SkillFileSystem, mountpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasten(monkeypatch)
     folder = fs.mount(mountpoint)
     with held_open(mountpoint / "pdf/a.txt") as file:
         folder.close()
@@ -107,51 +127,75 @@ def test_files_that_stay_open_do_not_keep_it(fs: SkillFileSystem, mountpoint: Pa
             os.read(file, 10)
 
 
-def test_one_that_is_forgotten_ends(fs: SkillFileSystem, mountpoint: Path) -> None:
+def test_a_fork_does_not_end_it_and_to_forget_it_does(fs: SkillFileSystem, mountpoint: Path) -> None:
     folder = fs.mount(mountpoint)
     pid = folder.pid
+    fork = multiprocessing.get_context("fork").Process(target=folder.close)
+    fork.start()
+    fork.join(SECONDS)
+    assert fork.exitcode == 0
+    del fork
+    assert (mountpoint / "pdf/a.txt").read_text() == "first"
     del folder
     gc.collect()
     assert not is_alive(pid)
     assert not left_below(mountpoint.parent)
 
 
-def test_a_fork_does_not_close_what_its_parent_has(fs: SkillFileSystem, mountpoint: Path) -> None:
-    with fs.mount(mountpoint) as folder:
-        fork = multiprocessing.get_context("fork").Process(target=folder.close)
-        fork.start()
-        fork.join(SECONDS)
-        assert fork.exitcode == 0
-        assert (mountpoint / "pdf/a.txt").read_text() == "first"
-
-
 _HOLDER = """
 import sys
 from skillfs import SkillFileSystem
-folder = SkillFileSystem(sys.argv[1]).mount(sys.argv[2])
-print(folder.pid, flush=True)
+fs = SkillFileSystem(sys.argv[1])
+folders = [fs.mount(path) for path in sys.argv[2:]]
+print(*[folder.pid for folder in folders], flush=True)
 sys.stdin.readline()
 raise SystemExit(3)
 """
 
 
-@pytest.mark.parametrize("how", ["raise", "kill", "kill both"])
-def test_it_ends_with_its_parent(skills: Path, mountpoint: Path, how: str) -> None:
-    command = [sys.executable, "-c", _HOLDER, skills, mountpoint]
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_it_ends_with_its_parent(skills: Path, mountpoint: Path, tmp_path: Path, how: str) -> None:
+    (tmp_path / "killed too").mkdir()
+    points = [mountpoint, tmp_path / "killed too"][: 2 if how == "kill" else 1]
+    command = [sys.executable, "-c", _HOLDER, skills, *points]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        pid = int(holder.stdout.readline())
+        pids = [int(pid) for pid in holder.stdout.readline().split()]
         assert (mountpoint / "pdf/a.txt").read_text() == "first"
-        if how == "kill both":
+        for pid in pids[1:]:
             os.kill(pid, signal.SIGKILL)
-        if how.startswith("kill"):
+        if how == "kill":
             holder.kill()
         holder.communicate("\n")
-    assert ended(pid)
-    if how == "kill both":
-        assert left_below(mountpoint.parent)
-        with SkillFileSystem(skills).mount(mountpoint, force=True):
-            assert (mountpoint / "pdf/a.txt").read_text() == "first"
+    assert all(ended(pid) for pid in pids)
+    assert left_below(tmp_path) == [str(point) for point in points[1:]]
+
+
+_ODD = """
+import os, signal, sys
+from skillfs import SkillFileSystem
+from skillfs.fuse.spawning import start_server
+
+fs = SkillFileSystem(sys.argv[1], index=":memory:")
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+told = os.dup(1)
+for number in range(3):
+    os.close(number)
+_, process = start_server(fs, sys.argv[2], allow_other=False, parent=os.getpid())
+names = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+process.terminate()
+os.write(told, f"{names} {process.wait(8)}".encode())
+"""
+
+
+def test_what_it_inherits_does_not_matter(skills: Path, mountpoint: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ODD, skills, mountpoint],
+        stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False
+    )  # fmt: skip
+    assert done.stdout == f"{[os.devnull] * 3} 0"
     assert not left_below(mountpoint.parent)
 
 
@@ -220,6 +264,26 @@ def test_the_kernel_refuses(fs: SkillFileSystem, mountpoint: Path, capfd: pytest
     assert "fuse" in capfd.readouterr().err
 
 
+def test_a_link_that_takes_the_place_of_the_folder(
+    fs: SkillFileSystem, mountpoint: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(mountpoint)
+    with pytest.raises(StoreUnavailableError, match="replaced"):
+        spawning.start_server(fs, str(tmp_path / "link"), allow_other=False, parent=os.getpid())
+    assert not left_below(tmp_path)
+
+
+@pytest.mark.parametrize("program", [None, "", "/no/such/program"])
+def test_no_process_can_be_started(
+    fs: SkillFileSystem, mountpoint: Path, monkeypatch: pytest.MonkeyPatch, program: str | None
+) -> None:
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(sys, "executable", program)
+    with pytest.raises(StoreUnavailableError, match=r"could be started.*ulimit"):
+        fs.mount(mountpoint)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 class Mine(LocalFileSystem):  # type: ignore[misc]
     """A filesystem that is sent by its name."""
 
@@ -245,21 +309,6 @@ def test_what_no_other_process_can_read_is_refused(root: Path, mountpoint: Path)
             fs.mount(mountpoint)
     finally:
         memory.rm("/skills-to-mount", recursive=True)
-
-
-def test_places_of_modules_and_credentials_are_sent_privately(
-    skills: Path, mountpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # A module that only this process finds, by a place it has added.
-    write(tmp_path / "modules", {"only_here.py": "import skillfs.filesystem\n"
-          "class Own(skillfs.filesystem.SkillFileSystem):\n    protocol = 'own-skill'\n"})  # fmt: skip
-    monkeypatch.syspath_prepend(tmp_path / "modules")
-    import only_here  # type: ignore[import-not-found]
-
-    with only_here.Own(skills, index=":memory:", store_id="c" * 32).mount(mountpoint) as folder:
-        assert (mountpoint / "pdf/a.txt").read_text() == "first"
-        for name in ("cmdline", "environ"):
-            assert b"cccccccc" not in Path(f"/proc/{folder.pid}/{name}").read_bytes()
 
 
 def test_two_at_once_make_one(fs: SkillFileSystem, mountpoint: Path) -> None:

@@ -32,7 +32,7 @@ from tests.sync.operations import Operations
 SEQUENCES = 600
 """In the normal suite."""
 
-CHUNKS = 20
+CHUNKS = 10
 STEPS = 12
 MOST_SHRINKING = 60.0
 """Seconds for which steps are left out one by one."""
