@@ -1,4 +1,4 @@
-"""A folder to mount at."""
+"""A folder to mount at, and stores that are mounted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import skill_md, write
+from tests.fuse.mounted import Shown, local_shown, s3_shown
 from tests.fuse.mounting import cleaned
 
 
@@ -24,3 +25,15 @@ def mountpoint(tmp_path: Path) -> Iterator[Path]:
 def skills(root: Path) -> Path:
     """A store with one skill."""
     return write(root, {"pdf/SKILL.md": skill_md("pdf"), "pdf/a.txt": "first"})
+
+
+@pytest.fixture(scope="module", params=["local", "s3"])
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """A store that no test changes."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "local":
+        with local_shown(folder) as made:
+            yield made
+    else:
+        with s3_shown(folder, request.getfixturevalue("s3_server")) as made:
+            yield made

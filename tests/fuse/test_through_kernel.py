@@ -24,7 +24,6 @@ from tests.fuse.mounted import (
     TREE,
     Shown,
     blob,
-    local_shown,
     mounted,
     opened,
     python,
@@ -37,18 +36,6 @@ from tests.mountable import needs_mount_points
 from tests.servers.s3 import S3Server
 
 pytestmark = needs_mount_points
-
-
-@pytest.fixture(scope="module", params=["local", "s3"])
-def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """What no test changes."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "local":
-        with local_shown(folder) as made:
-            yield made
-    else:
-        with s3_shown(folder, request.getfixturevalue("s3_server")) as made:
-            yield made
 
 
 # -- reading -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,17 +31,6 @@ from tests.fuse.mounted import (
 from tests.mountable import needs_mount_points
 
 pytestmark = needs_mount_points
-
-
-@pytest.fixture(scope="module", params=["local", "s3"])
-def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "local":
-        with local_shown(folder) as made:
-            yield made
-    else:
-        with s3_shown(folder, request.getfixturevalue("s3_server")) as made:
-            yield made
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
