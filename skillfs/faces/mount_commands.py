@@ -78,7 +78,7 @@ def mount(
 def _start(fs: SkillFileSystem, path: str, *, allow_other: bool, as_json: bool) -> None:
     from skillfs.fuse.spawning import start_server
 
-    _, process = start_server(fs, path, allow_other=allow_other, parent=None)
+    _, process = start_server(fs, path, allow_other=allow_other, lives_on=True)
     if as_json:
         _tell(path, process.pid)
     process.returncode = FINE  # nobody waits for it: it lives on

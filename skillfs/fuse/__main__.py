@@ -32,21 +32,25 @@ def main() -> int:
     _discard(0, os.O_RDONLY)
     if sys.stderr is None:
         _discard(2, os.O_WRONLY)  # closed, it would be the next file that is opened, and be written to
-    parent, serving = None, threading.Event()
-    if order.parent is not None:
-        parent = end_of_parent(order.parent)
-        threading.Thread(target=_end_with, args=(parent, serving), daemon=True).start()
+    parent, serving = end_of_parent(order.parent), threading.Event()
+    threading.Thread(target=_end_with, args=(parent, serving), daemon=True).start()
 
     def ready(point: MountPoint) -> None:
         _tell(order.channel, {"device": point.device})
-        if order.parent is None:
+        if order.lives_on:
             _discard(2, os.O_WRONLY)  # whoever reads what this process was started with waits for its end
 
     try:
         fs = _opened(order)
         view = fs.kernel_view()
         serving.set()
-        status = serve(view, order.mountpoint, allow_other=order.allow_other, on_ready=ready, parent=parent)
+        status = serve(
+            view,
+            order.mountpoint,
+            allow_other=order.allow_other,
+            on_ready=ready,
+            parent=None if order.lives_on else parent,
+        )
         end_soon()
         return status
     except SkillFSError as error:
@@ -90,8 +94,9 @@ def _tell(channel: int, told: dict[str, str]) -> None:
 
 def _discard(number: int, flags: int) -> None:
     file = os.open(os.devnull, flags)
-    os.dup2(file, number)
-    os.close(file)
+    if file != number:  # which it is where that was closed
+        os.dup2(file, number)
+        os.close(file)
 
 
 if __name__ == "__main__":

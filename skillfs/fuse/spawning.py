@@ -63,7 +63,8 @@ class Order(NamedTuple):
         mountpoint: As `claimed` gives it.
         allow_other: Whether other users may look in.
         channel: Number of the file to which it writes how it went, as JSON.
-        parent: Process with which it ends; None for one that lives on.
+        parent: Process with which it ends.
+        lives_on: Whether it does so only until it is mounted.
     """
 
     filesystem: bytes
@@ -71,7 +72,8 @@ class Order(NamedTuple):
     mountpoint: str
     allow_other: bool
     channel: int
-    parent: int | None
+    parent: int
+    lives_on: bool
 
 
 class MountedFolder:
@@ -119,12 +121,12 @@ def mount_folder(
     check_shareable(mounts)
     with claimed(path, force=force) as real:
         refuse_within(real, path, served_folders(mounts))
-        point, process = start_server(fs, real, allow_other=allow_other, parent=os.getpid())
+        point, process = start_server(fs, real, allow_other=allow_other)
     return MountedFolder(real, point, process)
 
 
 def start_server(
-    fs: KernelFace, mountpoint: str, *, allow_other: bool, parent: int | None
+    fs: KernelFace, mountpoint: str, *, allow_other: bool = False, lives_on: bool = False
 ) -> tuple[MountPoint, subprocess.Popen[bytes]]:
     """Start a server, and wait until the mount point answers, however long the stores take to open.
 
@@ -134,7 +136,7 @@ def start_server(
         fs: The filesystem.
         mountpoint: As `claimed` gives it.
         allow_other: Whether other users may look in.
-        parent: Process with which it ends; None for one that lives on.
+        lives_on: Whether it goes on when this process ends, once it is mounted.
 
     Returns:
         The mount point, and the server's process.
@@ -155,7 +157,8 @@ def start_server(
         ) from error
     process, reading, writing = _started(mountpoint)
     try:
-        _send(process, Order(pickled, urls_of(mounts), mountpoint, allow_other, writing, parent))
+        order = Order(pickled, urls_of(mounts), mountpoint, allow_other, writing, os.getpid(), lives_on)
+        _send(process, order)
         point = MountPoint(mountpoint, _told(process, reading))
         states_of([point])  # which returns when it answers
         return point, process
@@ -181,7 +184,8 @@ def _started(mountpoint: str) -> tuple[subprocess.Popen[bytes], int, int]:
                 writing = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
             stack.callback(os.close, writing)
             process = subprocess.Popen(
-                [sys.executable or "", "-P", "-c", _BEGIN, mountpoint],  # the last for people
+                # Of what the filesystem warns whoever opened it knows. The last is for people.
+                [sys.executable or "", "-P", "-W", "ignore", "-c", _BEGIN, mountpoint],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(writing,),

@@ -15,11 +15,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from skillfs.access import Access
-from skillfs.below import shown_below
+from skillfs.below import Shown, shown_below
 from skillfs.core.digest import id_of_uuid, uuid_text
 from skillfs.core.refs import PathRef
 from skillfs.digests import digest_of_file
 from skillfs.errors import IsFileError, IsFolderError, NotFoundError
+from skillfs.fuse.foreseen import SECONDS, Foreseen
 from skillfs.index.rows import NodeRow, Row, RowKind
 from skillfs.listing import counts_of
 from skillfs.lookup import Asked
@@ -30,6 +31,9 @@ from skillfs.open_file import StoreFile
 __all__ = ["KernelView", "Listing", "Node", "NodeKind", "Totals"]
 
 _ROOT_NUMBER = 1
+
+_MOST_AT_ONCE = 1000
+"""Entries of a skill up to which all of its folders are listed at once; large ones hold a few hundred."""
 
 
 class NodeKind(IntEnum):
@@ -97,6 +101,7 @@ class KernelView:
         self._mounts = {mount.name: mount for mount in mounts}
         self._alone = self._mounts.get("")
         self._root = root
+        self._foreseen: Foreseen[Listing] = Foreseen()
 
     @property
     def is_still(self) -> bool:
@@ -147,31 +152,33 @@ class KernelView:
             mounts = sorted(self._mounts.items())
             root = self.node(path)
             return Listing(root, root, [(name, _node(m, _top(m), RowKind.FOLDER)) for name, m in mounts])
+        if (listing := self._foreseen.take(path)) is not None:
+            return listing
         engine, access, at = mount.engine, mount.lookup.access(), _path_of(asked)
+        moment = self._foreseen.moment()
         with naming(mount.name):
             mount.ensure_fresh(at)
             row = mount.lookup.listed(asked, access) or self._folder(mount, asked, access)
-        found, parent = engine.query(
-            lambda: (
-                shown_below(engine.catalog, "", row, access, 1),
-                engine.catalog.by_path(at.split("/")[:-1]) if at else None,
-            )
-        )
+
+        foreseeing = row.kind == RowKind.SKILL and not access.restricted and mount.max_age >= SECONDS
+
+        def look() -> tuple[bool, list[Shown], Row | None]:
+            deep = foreseeing and engine.catalog.is_small(row.key, _MOST_AT_ONCE)
+            found = shown_below(engine.catalog, "", row, access, None if deep else 1)
+            return deep, found, engine.catalog.by_path(at.split("/")[:-1]) if at else None
+
+        deep, found, parent = engine.query(look)
         own = _node(mount, row, row.kind)
         if parent is not None:
             above = _node(mount, parent, parent.kind)
         else:
             above = own if mount.name == "" else self.node("/")
-        nodes = [
-            (
-                one.name,
-                _node(mount, one.entry, one.kind)
-                if one.link is None
-                else _link(mount, posixpath.join(at, one.name), one.link),
-            )
-            for one in found
-        ]
-        return Listing(own, above, nodes)
+        listings = _by_folder(mount, at, found, own, above)
+        listing = listings.pop("")
+        if deep:
+            prefix = path.rstrip("/")
+            self._foreseen.add(moment, {f"{prefix}/{below}": one for below, one in listings.items()})
+        return listing
 
     def _folder(self, mount: Mount, asked: Asked, access: Access) -> Row:
         row, link = mount.lookup.at(asked, access)
@@ -295,6 +302,22 @@ def _top(mount: Mount) -> Row:
     row = engine.query(lambda: engine.catalog.by_path(()))
     assert row is not None
     return row
+
+
+def _by_folder(mount: Mount, at: str, found: list[Shown], own: Node, above: Node) -> dict[str, Listing]:
+    """What was found below a folder, parents first, as the listings of that folder and of those below it."""
+    listings = {"": Listing(own, above, [])}
+    for one in found:
+        folder, _, name = one.name.rpartition("/")
+        if one.link is None:
+            node = _node(mount, one.entry, one.kind)
+        else:
+            node = _link(mount, posixpath.join(at, one.name), one.link)
+        within = listings[folder]
+        within.nodes.append((name, node))
+        if node.kind == NodeKind.FOLDER:
+            listings[one.name] = Listing(node, within.own, [])
+    return listings
 
 
 def _looked_below(mount: Mount, asked: Asked) -> bool:

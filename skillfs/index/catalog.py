@@ -79,6 +79,16 @@ _ONE_BY_ID = _IN_FOLDER.format(where="e0.id = ?")
 # Ids run on from a taken number without a gap that could be long, so a few steps always suffice.
 _ONE_BY_UUID = _IN_FOLDER.format(where="e0.id BETWEEN ? AND ? + 64 AND e0.uuid = ?")
 _BY_KEY = _UP_QUERY.format(where="key = ?")
+_COUNT_TO = """
+WITH RECURSIVE down (key) AS (
+    SELECT key FROM entry WHERE parent = ?
+    UNION ALL
+    SELECT c.key FROM down CROSS JOIN entry c ON c.parent = down.key
+    LIMIT ?
+)
+SELECT count(*) FROM down
+"""
+
 _HOLDS_SKILL = """
 WITH RECURSIVE down (key, kind) AS (
     SELECT key, kind FROM entry WHERE parent = ? AND kind < 2
@@ -326,6 +336,10 @@ class Catalog:
         for number, row in enumerate(rows):  # in its place, so that they are not held twice
             rows[number] = _node(row)
         return rows
+
+    def is_small(self, key: int, most: int) -> bool:
+        """Whether a folder holds at most so many entries, at all depths; costs no more for a large one."""
+        return bool(self.read(_COUNT_TO, (key, most + 1))[0][0] <= most)
 
     def holds_skill(self, key: int) -> bool:
         """Whether there is a skill below a folder, at any depth; the folder itself does not count."""

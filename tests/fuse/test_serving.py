@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from skillfs import SkillFileSystem
+from skillfs.fuse.mountpoints import mount_points
 from tests.conftest import skill_md, write
 from tests.fuse.mounting import SECONDS, detach, ended, held_open, left_below
 from tests.mountable import needs_mount_points
@@ -97,7 +98,7 @@ def _take_terminal() -> None:
 def test_open_files_keep_it_for_a_moment_only(skills: Path, mountpoint: Path) -> None:
     write(skills, {"pdf/large.bin": b"x" * 8_000_000})
     with (
-        served(skills, mountpoint, grace=1) as process,
+        served(skills, mountpoint, grace=1.5) as process,
         held_open(mountpoint / "pdf/large.bin") as file,
     ):
         assert os.read(file, 3) == b"xxx"
@@ -172,6 +173,7 @@ def test_killed_at_any_moment_it_leaves_nothing_that_force_does_not_mend(
 ) -> None:
     write(root, {f"s{number}/SKILL.md": skill_md(f"s{number}") for number in range(300)})
     for number in range(60):
+        before = mount_points()
         command = [sys.executable, "-m", "skillfs", "-s", root, "mount", mountpoint, "--force"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         time.sleep(number * 0.01)
@@ -179,4 +181,5 @@ def test_killed_at_any_moment_it_leaves_nothing_that_force_does_not_mend(
         process.wait(SECONDS)
         assert ended(process.pid)
         if number % 2:
-            assert not left_below(mountpoint.parent)
+            # It may have ended before it unmounted what the one before has left.
+            assert all(point in before for point in mount_points() if point.path == str(mountpoint))
