@@ -45,7 +45,7 @@ def claimed(mountpoint: str | os.PathLike[str], *, force: bool = False) -> Itera
     while (point := mount_point_at(path)) is not None:
         (standing,) = states_of([point])
         if standing.state == State.SERVED:
-            raise InvalidArgumentError(f"{shown} is a mount point already; first: skillfs unmount MOUNTPOINT")
+            raise InvalidArgumentError(f"{shown} is a mount point already; first: skillfs unmount {shown}")
         if not force:
             what = "is gone" if standing.state == State.STALE else "does not answer"
             raise InvalidArgumentError(
@@ -58,7 +58,7 @@ def claimed(mountpoint: str | os.PathLike[str], *, force: bool = False) -> Itera
         # Before it is looked at: whoever had it until now may have mounted there.
         _lock(folder, shown)
         if mount_point_at(path) is not None:
-            raise InvalidArgumentError(f"{shown} is a mount point already; first: skillfs unmount MOUNTPOINT")
+            raise InvalidArgumentError(f"{shown} is a mount point already; first: skillfs unmount {shown}")
         if os.listdir(folder):
             raise InvalidArgumentError(
                 f"{shown} is not empty, and what it holds would be hidden; pass an empty folder"
@@ -76,7 +76,7 @@ def _opened(path: str, shown: str) -> int:
     except IsFileError:
         raise
     except FileNotFoundError:
-        raise NotFoundError(f"{shown} is not there; make the folder first: mkdir MOUNTPOINT") from None
+        raise NotFoundError(f"{shown} is not there; make the folder first: mkdir {shown}") from None
     except NotADirectoryError:
         raise IsFileError(f"a file is on the way to {shown}; pass an empty folder") from None
     except PermissionError:

@@ -139,7 +139,7 @@ def run(operations: Operations, mountpoint: str, *, allow_other: bool = False) -
         )
     except RuntimeError as error:
         raise StoreUnavailableError(
-            "the kernel refused to mount there; libfuse has told why on standard error: mend that, and try again"
+            "the kernel refused to mount there; libfuse told why on standard error: mend that and try again"
         ) from error
 
 

@@ -290,6 +290,11 @@ def unmount_with_server(
             f"{shown} is no mount point of yours by skillfs; list those there are: skillfs mountpoints"
         )
     (standing,) = states_of([point])
+    if standing.state == State.HUNG and not force:
+        raise StoreUnavailableError(
+            f"{shown} has a server that does not answer; unmount it all the same: skillfs unmount --force "
+            f"{shown}"
+        )
     with contextlib.ExitStack() as stack:
         end = None
         if standing.pid is not None and _serves(standing.pid, point):

@@ -18,7 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 import skillfs.errors
-from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError
+from skillfs.errors import InvalidArgumentError, SkillFSError, StoreUnavailableError, quoted
 from skillfs.fuse.claiming import claimed, refuse_within
 from skillfs.fuse.face import check_shareable, served_folders, urls_of
 from skillfs.fuse.library import check_library
@@ -88,6 +88,8 @@ class MountedFolder:
         self.path = path
         self.pid = process.pid
         self._end = weakref.finalize(self, _end, os.getpid(), point, process)
+        # Whoever does not keep what `mount` returns is not to see an empty folder.
+        _mounted.add(self)
 
     def __enter__(self) -> MountedFolder:
         return self
@@ -110,12 +112,20 @@ class MountedFolder:
         is left behind by a server that was killed is cleaned up.
         """
         self._end()
+        _mounted.discard(self)
+
+
+_mounted: set[MountedFolder] = set()
+"""All that are not closed: they last for as long as this process, whoever refers to them."""
 
 
 def mount_folder(
     fs: KernelFace, path: str | os.PathLike[str], *, force: bool = False, allow_other: bool = False
 ) -> MountedFolder:
     """Mount a filesystem for as long as this process runs; see `SkillFileSystem.mount`."""
+    for name, value in (("force", force), ("allow_other", allow_other)):
+        if not isinstance(value, bool):
+            raise InvalidArgumentError(f"{name} is {quoted(value)}; pass True or False")
     check_library()
     mounts = fs.kernel_mounts()
     check_shareable(mounts)

@@ -134,7 +134,8 @@ def test_only_an_empty_folder_can_be_claimed(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(error) as told, claimed(f"{tmp_path}/{name}"):
             pass
-        assert told.value.message.count(str(tmp_path)) == 1, "only what was sent is echoed"
+        echo = f'"{tmp_path}/{name}"'
+        assert str(tmp_path) not in told.value.message.replace(echo, ""), "only what was sent is echoed"
     with claimed(tmp_path / "link") as path:
         assert path == os.path.realpath(tmp_path / "empty")
         with pytest.raises(InvalidArgumentError, match="another process"), claimed(tmp_path / "empty"):
@@ -205,6 +206,8 @@ def test_a_server_that_hangs_is_told_apart_and_replaced(
         assert standing in (Standing(State.HUNG, None), Standing(State.HUNG, folder.pid))
     with pytest.raises(InvalidArgumentError, match=r"does not answer.*--force"):
         fs.mount(mountpoint)
+    with pytest.raises(StoreUnavailableError, match=r"does not answer.*--force"):
+        unmount_with_server(mountpoint)
     with fs.mount(mountpoint, force=True) as anew:
         assert anew.pid != folder.pid
         os.kill(folder.pid, signal.SIGCONT)

@@ -127,7 +127,7 @@ def test_files_that_stay_open_do_not_keep_it(
             os.read(file, 10)
 
 
-def test_a_fork_does_not_end_it_and_to_forget_it_does(fs: SkillFileSystem, mountpoint: Path) -> None:
+def test_neither_a_fork_nor_to_forget_it_ends_it(fs: SkillFileSystem, mountpoint: Path) -> None:
     folder = fs.mount(mountpoint)
     pid = folder.pid
     fork = multiprocessing.get_context("fork").Process(target=folder.close)
@@ -138,8 +138,20 @@ def test_a_fork_does_not_end_it_and_to_forget_it_does(fs: SkillFileSystem, mount
     assert (mountpoint / "pdf/a.txt").read_text() == "first"
     del folder
     gc.collect()
+    assert (mountpoint / "pdf/a.txt").read_text() == "first"  # it lasts, whoever refers to it
+    (kept,) = spawning._mounted
+    kept.close()
     assert not is_alive(pid)
     assert not left_below(mountpoint.parent)
+    assert not spawning._mounted
+
+
+@pytest.mark.parametrize("name", ["force", "allow_other"])
+def test_what_is_neither_true_nor_false(
+    mountpoint: Path, name: str, open_fs: Callable[..., SkillFileSystem]
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=f'{name} is "yes"; pass True or False'):
+        open_fs().mount(mountpoint, **{name: "yes"})
 
 
 _HOLDER = """
