@@ -181,7 +181,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["a long queue", "a short queue"])
+@pytest.fixture(params=[pytest.param("a long queue", marks=pytest.mark.soak), "a short queue"])
 def queue(request: pytest.FixtureRequest) -> int | None:
     return SHORT if request.param == "a short queue" else None
 

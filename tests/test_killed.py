@@ -306,7 +306,9 @@ def kill(folder: Path, seed: int, times: int, paces: Sequence[float]) -> None:
     assert nursery.errors.read_text() == ""
 
 
-@pytest.mark.parametrize("seed", range(PARTS))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, PARTS))]
+)
 def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
     kill(tmp_path, seed, KILLS, PACES)
 

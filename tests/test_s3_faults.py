@@ -130,7 +130,7 @@ def test_what_lasts_is_unavailable(
     fs = opened(seeded, faulty)
     before, revision = everything(fs), fs.revision
     fs.get_content("a/text.md")
-    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.3)
+    monkeypatch.setattr("skillfs.stores.patience.DEADLINE", 0.15)
     faulty.add(fault)
     attempts: list[Callable[[], object]] = [
         lambda: opened(seeded, faulty),

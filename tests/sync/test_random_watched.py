@@ -29,7 +29,7 @@ from tests.sync.model import visible
 from tests.sync.naive import scan
 from tests.sync.operations import Operations
 
-SEQUENCES = 600
+SEQUENCES = 300
 """In the normal suite."""
 
 CHUNKS = 10
