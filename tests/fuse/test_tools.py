@@ -31,6 +31,8 @@ from tests.fuse.mounted import (
 from tests.mountable import needs_mount_points
 
 pytestmark = needs_mount_points
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
@@ -40,6 +42,7 @@ def test_diff(shown: Shown) -> None:
     assert run("diff", "-r", shown.source, shown.at) == ""
 
 
+@needs_rsync
 def test_rsync_has_nothing_to_do(shown: Shown) -> None:
     more = ["-t"] if shown.kind == "local" else []
     options = ["-nrci", *more, "--omit-dir-times", "--delete"]
@@ -100,6 +103,7 @@ def test_copying(shown: Shown, tmp_path: Path) -> None:
         run("chmod", "-R", "u+w", tmp_path / "copy")
 
 
+@needs_rsync
 def test_copying_links(tmp_path: Path) -> None:
     store = write(
         tmp_path / "store", {"a/SKILL.md": skill_md("a"), "a/refs/x.md": "x", "b/SKILL.md": skill_md("b")}
@@ -189,6 +193,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
+@needs_git
 def test_git_of_a_clone_elsewhere(tmp_path: Path) -> None:
     store = repository(tmp_path / "store")
     fs = SkillFileSystem(store, index=":memory:")
@@ -205,6 +210,7 @@ def test_git_of_a_clone_elsewhere(tmp_path: Path) -> None:
     assert run("git", "-C", store, "status", "--porcelain") == " M references/a.md\n?? new.md\n"
 
 
+@needs_git
 def test_git_of_a_clone_elsewhere_on_s3(tmp_path: Path, s3_server: object) -> None:
     clone = repository(tmp_path / "clone")
     files = run("git", "-C", clone, "ls-files", "-z").split("\0")[:-1]
@@ -214,6 +220,7 @@ def test_git_of_a_clone_elsewhere_on_s3(tmp_path: Path, s3_server: object) -> No
         assert run(*git, "status", "--porcelain") == ""
 
 
+@needs_git
 def test_git_in_place(tmp_path: Path) -> None:
     store = repository(tmp_path / "store")
     fs = SkillFileSystem(store, index=":memory:", ignore=["!.git"])
