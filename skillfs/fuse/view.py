@@ -6,11 +6,10 @@ by the kernel itself.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -280,11 +279,13 @@ class KernelView:
         """The mount that a path leads into, None for the root of several, and the path below it.
 
         Raises:
-            NotFoundError: There is no such mount; or no name of a store can be written so.
+            FileNotFoundError: There is no such mount, or no name of a store can be written so.
         """
         if not path.isascii():
-            with _as_not_found():
-                path.encode()  # a name that is not UTF-8 comes with surrogates, and no index holds it
+            try:
+                path.encode()
+            except UnicodeEncodeError:  # a name that is not UTF-8 comes with surrogates: no index holds it
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         parts = tuple(path[1:].split("/")) if path != "/" else ()
         mount, name = self._alone, ""
         if mount is None:
@@ -334,14 +335,6 @@ def _looked_below(mount: Mount, asked: Asked) -> bool:
 def _path_of(asked: Asked) -> str:
     assert isinstance(asked.ref, PathRef)
     return asked.ref.path
-
-
-@contextlib.contextmanager
-def _as_not_found() -> Iterator[None]:
-    try:
-        yield
-    except UnicodeEncodeError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
 
 
 def _node(mount: Mount, entry: Row | NodeRow, kind: RowKind) -> Node:
